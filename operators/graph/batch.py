@@ -59,8 +59,8 @@ def _tensor(value: object, tensor: TensorInfo) -> torch.Tensor:
 
 def _samples(value: torch.Tensor, tensor: TensorInfo, most: int) -> int:
     """Check the device, dtype and shape of one input, and count its samples."""
-    if value.device.type != "cpu":
-        raise RequestError(f"input {tensor.name!r}: expected a tensor on the CPU, got one on {value.device}")
+    if value.device.type not in {"cpu", "cuda"}:
+        raise RequestError(f"input {tensor.name!r}: expected a tensor on the CPU or on CUDA, got one on {value.device}")
     if value.dtype != torch_dtype(tensor.dtype):
         raise RequestError(f"input {tensor.name!r}: expected dtype {tensor.dtype}, got {str(value.dtype)[6:]}")
     if value.ndim != len(tensor.shape) or tuple(value.shape[1:]) != tensor.shape[1:]:

@@ -234,12 +234,12 @@ class Expansion:
     def _arrival(self, name: str, region: LogicalRegion, parts: Mapping[int, Rect]) -> Port:
         """Launch a task in each memory that writes its part of a value that the program brings."""
         memories = sorted(parts)
-        port = Port(tuple(memories))
+        rects = tuple(parts[memory] for memory in memories)
+        port = Port(tuple(memories), rects)
         points = tuple(
             Point((), self.machine.processors_of(memory)[0], replica) for replica, memory in enumerate(memories)
         )
-        rects = tuple(parts[memory] for memory in memories)
-        self._launch(f"{name}.input", points, (Requirement(region, WRITE_DISCARD, rects),), InputBinder(port, rects))
+        self._launch(f"{name}.input", points, (Requirement(region, WRITE_DISCARD, rects),), InputBinder(port))
         return port
 
     def _assign(self, buffer: Weight, value: LogicalRegion) -> None:

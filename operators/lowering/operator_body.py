@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.step_program import Port
     from maniple.operators.rules.rule import Tile
     from maniple.operators.training.optimizer import AbstractOptimizer
-    from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
 
@@ -34,6 +33,11 @@ class PureBinder:
     def pure(self) -> bool:
         """Yes."""
         return True
+
+    def eager(self, point: int) -> str:
+        """Why a device cannot issue again what it captured of the body: nothing speaks against it."""
+        del point
+        return ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,11 @@ class ForwardBinder(PureBinder):
     slots: tuple[Slot, ...]
     training: bool
     checked: bool
+
+    def eager(self, point: int) -> str:
+        """See ``PureBinder.eager``."""
+        del point
+        return "every result is looked at for the first NaN" if self.checked else ""
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
@@ -204,41 +213,49 @@ class AssignBinder(PureBinder):
 
 @dataclass(frozen=True)
 class InputBinder:
-    """Binds the arrival of an input: takes the oldest tensor of the port and copies the part that this memory uses.
+    """Binds the arrival of an input: takes the oldest tensor that the port has for this memory, and copies it.
 
     Args:
         port: where the program leaves the batch.
-        rects: the part that each point copies.
     """
 
     port: Port
-    rects: tuple[Rect, ...]
+
+    def eager(self, point: int) -> str:
+        """See ``PureBinder.eager``."""
+        del point
+        return "every run takes another tensor of the program's"
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's part."""
         target = _there(views[0])
-        where = self.rects[point].slices((0,) * target.ndim)
         values = self.port.queues[point]
-        return lambda: target.copy_(values.popleft()[where])
+        # What the port has for a device lies in pinned memory, or on it: the host goes on.
+        return lambda: target.copy_(values.popleft(), non_blocking=True)
 
 
 @dataclass(frozen=True)
 class FetchBinder:
-    """Binds the way out: a copy of the tensor goes to the port.
+    """Binds the way out: a copy of the tensor goes to the port, and is there once the run has ended.
 
     Args:
-        port: where the program picks it up.
+        port: where the program picks it up, when it has waited for the run.
     """
 
     port: Port
 
+    def eager(self, point: int) -> str:
+        """See ``PureBinder.eager``."""
+        del point
+        return "every run gives the program a tensor of its own"
+
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's fetch."""
-        from maniple.runtime.storage.copy_kernels import to_host
+        from maniple.runtime.storage.copy_kernels import bind_leave
 
-        source = _there(views[0])
+        leave = bind_leave(_there(views[0]))
         values = self.port.queues[point]
-        return lambda: values.append(to_host(source))
+        return lambda: values.append(leave())
 
 
 def _one(dtype: str) -> torch.Tensor:

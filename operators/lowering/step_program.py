@@ -15,17 +15,19 @@ from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
 from maniple.runtime.analysis.step_analysis import analyse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import torch
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Privilege
+    from maniple.regions.rectangle import Rect
     from maniple.runtime.analysis.dependence import PlacedUse
     from maniple.runtime.analysis.fragment import Fragment, Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
 
@@ -36,21 +38,25 @@ class Port:
 
     Args:
         memories: where values pass, one for each point of the launch.
+        rects: of each the part of a value that it takes; none: all of it.
         queues: for each of them the tensors that wait, oldest first; a rank has those of its own memories to do with.
     """
 
     memories: tuple[int, ...]
+    rects: tuple[Rect, ...] = ()
     queues: tuple[deque[torch.Tensor], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the queues."""
         self.queues = tuple(deque() for _ in self.memories)
 
-    def put(self, value: torch.Tensor, here: Collection[int]) -> None:
-        """Leave a value for the tasks of a rank with some memories."""
-        for memory, queue in zip(self.memories, self.queues, strict=True):
+    def put(self, value: torch.Tensor, here: Mapping[int, Memory]) -> None:
+        """Leave a value for the tasks of a rank with some memories: for a device's where its copies need not wait."""
+        for number, (memory, queue) in enumerate(zip(self.memories, self.queues, strict=True)):
             if memory in here:
-                queue.append(value)
+                part = value[self.rects[number].slices((0,) * value.ndim)] if self.rects else value
+                device = here[memory].device
+                queue.append(part if device is None else device.bring(part))
 
     def of(self, here: Collection[int]) -> deque[torch.Tensor]:
         """Give the queue of the first of a rank's memories where values pass."""

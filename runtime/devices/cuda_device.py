@@ -3,6 +3,13 @@
 A call submits work as torch and numba do: kernels are put into a stream, and the host goes on. One thread per stream
 waits for the ends in their order and tells whoever asked; what the work uses is held until then, so no memory is used
 again too early. Two ranks may use one device: each has its own context and its own share of the memory.
+
+Ends have times of the device's clock only while somebody records. Those are a distance from an origin, which torch
+gives in single precision; so an end becomes the next origin once the one before it is a second old:
+
+    origin      0 s                    1.2 s (an end)          2.3 s (an end)
+    ends        .2 .5 .9               1.3 1.7 2.1             2.5
+    apart by    at least 60 ns         the same                the same         (62 us of an origin 10 minutes old)
 """
 
 from __future__ import annotations
@@ -10,17 +17,17 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.runtime.devices.device import Device, Stream
+from maniple.runtime.devices.device import Captured, Device, Refused, Stream
 from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.memory_budget import MemoryBudget
 
@@ -73,13 +80,13 @@ class CudaEvent(Signal):
     """The end of work in a stream, which other streams can wait for without the host.
 
     Args:
-        begin: recorded before the work.
+        begin: recorded before the work; None where it is not timed.
         end: recorded after it.
     """
 
     __slots__ = ("begin", "end")
 
-    def __init__(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> None:
+    def __init__(self, begin: torch.cuda.Event | None, end: torch.cuda.Event) -> None:
         super().__init__()
         self.begin = begin
         self.end = end
@@ -92,6 +99,26 @@ class _Submitted(NamedTuple):
     work: Callable[[], object] | None
 
 
+RENEW_NS = 1_000_000_000
+"""How old the origin of times may be: times a second away are 60 ns apart in single precision of milliseconds."""
+
+
+class _Origin(NamedTuple):
+    """An event whose time is known.
+
+    Args:
+        event: the event.
+        time_ns: when it was, on the clock of this process.
+    """
+
+    event: torch.cuda.Event
+    time_ns: int
+
+    def time_of(self, event: torch.cuda.Event) -> int:
+        """The time of another event."""
+        return self.time_ns + int(1e6 * self.event.elapsed_time(event))
+
+
 @final
 class CudaStream(Stream):
     """A stream of a CUDA device; see `Stream`.
@@ -99,58 +126,74 @@ class CudaStream(Stream):
     Args:
         device: the device.
         name: of the thread that waits for ends.
+        timed: says whether ends are to have times of the device's clock.
     """
 
-    def __init__(self, device: torch.device, name: str) -> None:
+    def __init__(self, device: torch.device, name: str, timed: Callable[[], bool] = lambda: False) -> None:
         self.torch = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._device = device
+        self._timed = timed
         self._failure: BaseException | None = None
         self._submitted: SimpleQueue[_Submitted] = SimpleQueue()
-        self._origin = self._record()
-        self._origin.synchronize()
-        self._origin_ns = perf_counter_ns()
+        self._origin: _Origin | None = None
         self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
         """See `Stream.submit`; events of the host are waited for on this thread."""
         begin: torch.cuda.Event | None = None
+        timed, begun_ns = self._timed(), perf_counter_ns()
+        if not timed:
+            self._origin = None
+        elif self._origin is None:
+            self._origin = self._anchor()
         try:
             for event in events:
                 if isinstance(event, CudaEvent) and event.error is None:
                     self.torch.wait_event(event.end)
                 else:
                     event.wait()
-            begin = self._record()
+            begin = self._record(timed=True) if timed else None
             if self._failure is None:
                 with torch.cuda.stream(self.torch), self._device:
                     work()
         except BaseException as error:  # noqa: BLE001  (told to whoever waits; what follows does not run)
             self._failure = self._failure or error
-        end = self._record()
-        submitted = CudaEvent(begin or end, end)
+        submitted = CudaEvent(begin, self._record(timed=timed))
+        submitted.begun_ns = begun_ns
         self._submitted.put(_Submitted(submitted, work))
         return submitted
 
-    def _record(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
+    def _record(self, *, timed: bool) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.torch)
         return event
+
+    def _anchor(self) -> _Origin:
+        """Find the time of an event by waiting for it: whoever begins to record has waited for all work already."""
+        event = self._record(timed=True)
+        event.synchronize()
+        return _Origin(event, perf_counter_ns())
 
     def _watch(self) -> None:
         while (submitted := self._submitted.get()).event is not None:
             event, error = submitted.event, self._failure
             try:
                 event.end.synchronize()
-                event.begun_ns = self._time_ns(event.begin)
-                event.ended_ns = self._time_ns(event.end)
+                self._tell_times(event)
             except BaseException as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
                 self._failure = error = failure
             del submitted  # and what the work holds, before anybody is told
             event.set(error)
 
-    def _time_ns(self, event: torch.cuda.Event) -> int:
-        return self._origin_ns + int(1e6 * self._origin.elapsed_time(event))
+    def _tell_times(self, event: CudaEvent) -> None:
+        """Give an end the times of the device's clock, and be its own origin's heir once that is old."""
+        origin = self._origin
+        if event.begin is None or origin is None:
+            return
+        event.begun_ns, event.ended_ns = origin.time_of(event.begin), origin.time_of(event.end)
+        if event.ended_ns - origin.time_ns > RENEW_NS and self._origin is origin:
+            self._origin = _Origin(event.end, event.ended_ns)
 
     def close(self) -> None:
         """End the thread, once all that was submitted has ended."""
@@ -177,9 +220,11 @@ class CudaDevice(Device):
         super().__init__(local, capacity, str(self.device))
         self.room = MemoryBudget(self.name, capacity, _reclaim)
         self._streams = tuple(
-            CudaStream(self.device, f"{self.name}: {name}") for name in ("tasks", "arrivals", "departures")
+            CudaStream(self.device, f"{self.name}: {name}", lambda: self.timed)
+            for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
+        self._pool: Any = None  # a handle of torch's
 
     @classmethod
     def check(cls) -> None:
@@ -211,6 +256,40 @@ class CudaDevice(Device):
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `Device.stage`: pinned, and used again by torch when nobody refers to it."""
         return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+
+    def bring(self, values: torch.Tensor) -> torch.Tensor:
+        """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
+        if not values.is_cuda:
+            return super().bring(values)
+        ours = self._streams[0].torch
+        ours.wait_stream(torch.cuda.current_stream(values.device))
+        values.record_stream(ours)
+        return values
+
+    def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
+        """See `Device.capture`: a CUDA graph of torch's current stream, which is that of whatever runs this.
+
+        Graphs of one device share the memory of what bodies make: it is nobody's once a graph has run, and they run one
+        after another.
+        """
+        graph, made = torch.cuda.CUDAGraph(), 0
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            for part in parts:
+                part()
+                made += 1
+            graph.capture_end()
+        except Exception as error:  # noqa: BLE001  (whatever torch says of what cannot be captured; it is run as it is)
+            if torch.cuda.is_current_stream_capturing():
+                with suppress(RuntimeError):
+                    graph.capture_end()
+            refused = Refused(made if made < len(parts) else -1, str(error).partition("\n")[0])
+            for part in parts:
+                part()
+            return refused
+        graph.replay()
+        return graph.replay
 
     @contextmanager
     def binding(self) -> Iterator[None]:

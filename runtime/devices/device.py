@@ -7,13 +7,14 @@ checks that one keeps its word.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from maniple.runtime.devices.event import DONE, Event
 from maniple.runtime.devices.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
     import torch
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
     from maniple.process.host_allocation import Taken
 
 __all__: list[str] = []
+
+
+Captured = Callable[[], object]
+"""Issues again, as one launch in the stream that runs it, what was captured."""
+
+
+class Refused(NamedTuple):
+    """That work cannot be captured.
+
+    Args:
+        part: which part of it; all before it could be.
+        reason: why not.
+    """
+
+    part: int
+    reason: str
 
 
 class Stream(ABC):
@@ -57,6 +74,8 @@ class Device(ABC):
         arrivals      the stream of copies that come, and of folds inside collectives
         departures    the stream of copies that go to the host
         written       the last time that its memory was written outside of tasks and copies; the runtime sets it
+        timed         whether ends say when work ran by the device's own clock, which costs; the runtime sets it while
+                      something records. Else they may say when it was submitted and when that it ended was heard
 
     Args:
         local: the number of its processor among those of its kind on this host: several may share hardware.
@@ -75,11 +94,13 @@ class Device(ABC):
     arrivals: Stream
     departures: Stream
     written: Event
+    timed: bool
 
     def __init__(self, local: int, capacity: int, name: str = "") -> None:
         self.name = name or f"{type(self).__name__} {local}"
         self.room = MemoryBudget(self.name, capacity)
         self.written = DONE
+        self.timed = False
 
     @classmethod
     @abstractmethod
@@ -113,6 +134,28 @@ class Device(ABC):
     @abstractmethod
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Allocate a row of elements in memory of the host that copies to and from the device may use meanwhile."""
+
+    def bring(self, values: torch.Tensor) -> torch.Tensor:
+        """Give values where a body of this device copies them from without stopping the host, ahead of the body.
+
+        Args:
+            values: of the host, which may change them once this returns, or of a device.
+        """
+        row = self.stage(values.numel(), values.dtype)
+        row.copy_(values.reshape(-1))
+        return row.view(values.shape)
+
+    def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
+        """Run work in a stream's turn, and give what issues all of it again as one launch.
+
+        A device that captures nothing need not say so: this runs the work, and refuses.
+
+        Args:
+            parts: put work into the stream that runs them, in order, and have run once before.
+        """
+        for part in parts:
+            part()
+        return Refused(-1, f"{self.name} captures nothing")
 
     @abstractmethod
     def binding(self) -> AbstractContextManager[object]:

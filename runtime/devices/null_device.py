@@ -8,132 +8,40 @@ work late, by a time drawn from a seed, so that the streams of a device overtake
     arrivals  | third | . . . . fourth |      submitted in the order first, third, second, fourth
 
 Whoever uses what an event guards without waiting for it finds what was there before, or breaks what is read late.
+
+Every device has a current stream of each thread, as in torch's CUDA: that of the work which runs. Work in a stream of
+one device that computes with memory of another would run in the other's current stream, which is its default one and
+has waited for nothing; that is an error here. What torch orders itself may be done: a copy of what lies without gaps.
+
+`StrictNullDevice` also refuses what a body must not do where a lane runs ahead of it: see ``body_watch``.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import prod
 from random import Random
 from time import perf_counter_ns
-from typing import Any, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from maniple.process.error import RunError
 from maniple.process.host_allocation import Taken, watch_host_run
-from maniple.runtime.devices.device import Device, Stream
+from maniple.runtime.devices.body_watch import BodyWatch, Call
+from maniple.runtime.devices.device import Captured, Device, Refused, Stream
 from maniple.runtime.devices.event import Event, Signal
+from maniple.runtime.devices.null_tensor import HOMES, NullTensor, inside, is_inside, lies_on_a_device
 from maniple.runtime.devices.processor import enter_task
 
 __all__: list[str] = []
 
 LATEST_S = 1e-3
 """The most by which a piece of work begins late, in seconds; half of them do not."""
-
-_here = threading.local()
-
-_PLAIN = torch.Tensor
-# What the host may do with a tensor of a device: look at how it lies, and cut views.
-_VIEWS = frozenset(
-    {
-        *(_PLAIN.permute, _PLAIN.view, _PLAIN.reshape, _PLAIN.transpose, _PLAIN.t, _PLAIN.detach, _PLAIN.expand),
-        *(_PLAIN.numel, _PLAIN.element_size, _PLAIN.data_ptr, _PLAIN.dim, _PLAIN.size, _PLAIN.stride),
-        *(_PLAIN.is_contiguous, _PLAIN.is_floating_point, _PLAIN.as_subclass, _PLAIN.__len__, _PLAIN.__hash__),
-        _PLAIN.untyped_storage,
-        *(getattr(_PLAIN, name).__get__ for name in ("shape", "dtype", "ndim", "device", "layout", "requires_grad")),
-    }
-)
-# What moves values between the memories of host and device.
-_COPIES = frozenset({_PLAIN.copy_, _PLAIN.__setitem__})
-
-
-class NullTensor(torch.Tensor):
-    """A tensor in the memory of a null device.
-
-    Raises:
-        RunError: the host computes with it.
-    """
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Check who asks, and do it."""
-        if not getattr(_here, "inside", False) and not _looks(func, args):
-            name = getattr(func, "__name__", str(func))
-            raise RunError(
-                f"{name} of a tensor on a null device outside of its streams: the host does not see that memory; "
-                "submit the work to a stream, or copy the values and wait for the event of the copy"
-            )
-        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
-
-
-def _looks(func: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether a call leaves values alone."""
-    if func is _PLAIN.__getitem__:
-        index = args[1] if isinstance(args[1], tuple) else (args[1],)
-        return all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in index)
-    return func in _VIEWS
-
-
-class _Placement(TorchFunctionMode):
-    """What is made is made on the device, and what lies elsewhere takes no part."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Check where the arguments lie, do it, and place the result."""
-        given = list(_tensors((*args, *(kwargs or {}).values())))
-        ours = [tensor for tensor in given if isinstance(tensor, NullTensor)]
-        host = [tensor for tensor in given if not isinstance(tensor, NullTensor) and tensor.ndim]
-        if ours and host and func not in _COPIES:
-            name = getattr(func, "__name__", str(func))
-            raise RunError(
-                f"{name} was given tensors on a null device and on the host, of shapes {tuple(ours[0].shape)} and "
-                f"{tuple(host[0].shape)}; a body on a device uses its arguments and what it makes itself"
-            )
-        found = func(*args, **(kwargs or {}))
-        if "device" in (kwargs or {}):
-            return _cast(found, torch.Tensor)
-        return found if given else _cast(found, NullTensor)
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-
-
-def _cast(found: Any, kind: type[torch.Tensor]) -> Any:
-    if isinstance(found, torch.Tensor) and type(found) is not kind:
-        return found.as_subclass(kind)
-    return found
-
-
-@contextmanager
-def _inside() -> Iterator[None]:
-    """Compute on the device, on this thread."""
-    before, _here.inside = getattr(_here, "inside", False), True
-    try:
-        with _Placement():
-            yield
-    finally:
-        _here.inside = before
 
 
 class _Piece(NamedTuple):
@@ -162,9 +70,14 @@ class NullStream(Stream):
         chance: draws how late.
         latest_s: the most.
         gate: keeps work from beginning.
+        device: of which it is a stream.
+        strict: whether work is refused what a body must not do.
     """
 
-    def __init__(self, name: str, chance: Random, latest_s: float, gate: _Gate) -> None:
+    def __init__(
+        self, name: str, chance: Random, latest_s: float, gate: _Gate, device: str, *, strict: bool = False
+    ) -> None:
+        self._device, self._strict = device, strict
         self._chance = chance
         self._latest_s = latest_s
         self._gate = gate
@@ -198,13 +111,16 @@ class NullStream(Stream):
                     event.wait()
                 if failure is None:
                     piece.end.begun_ns = perf_counter_ns()
-                    with _inside():
+                    with inside(self._device), self._watch():
                         piece.work()
             except BaseException as error:  # noqa: BLE001  (as on a GPU, what follows a failure does not run)
                 failure = error
             end = piece.end
             del piece  # and what it holds, before anybody is told
             end.set(failure)
+
+    def _watch(self) -> AbstractContextManager[object]:
+        return BodyWatch(lies_on_a_device, _refuse) if self._strict else nullcontext()
 
     def _next(self) -> _Piece | None:
         """Wait for the next piece, and for its time."""
@@ -217,7 +133,40 @@ class NullStream(Stream):
             return None if self._ended else self._queue.popleft()
 
 
-@final
+def _refuse(what: str) -> None:
+    raise RunError(f"a body on a null device must not do that: {what}")
+
+
+class _Graph:
+    """What a null device runs again as one launch; it must issue what it issued when it was captured.
+
+    Args:
+        parts: what was captured.
+        calls: what each called below autograd.
+    """
+
+    def __init__(self, parts: Sequence[Callable[[], object]], calls: Sequence[Sequence[Call]]) -> None:
+        self._parts, self._calls = tuple(parts), tuple(map(tuple, calls))
+        self.launches = 0
+
+    def __call__(self) -> None:
+        """Run it.
+
+        Raises:
+            RunError: a part does something else than before: a graph would have done the same again.
+        """
+        self.launches += 1
+        for number, (part, calls) in enumerate(zip(self._parts, self._calls, strict=True)):
+            with BodyWatch(lies_on_a_device, _refuse) as watch:
+                part()
+            if tuple(watch.calls) != calls:
+                pairs = zip(watch.calls, calls, strict=False)
+                found = next((f"{now}, captured as {then}" for now, then in pairs if now != then), "another number")
+                raise RunError(
+                    f"part {number} of a captured segment issues other calls than when it was captured: {found}"
+                )
+
+
 class NullDevice(Device):
     """A device without hardware; see `Device`.
 
@@ -227,11 +176,22 @@ class NullDevice(Device):
         latest_s: the most by which a piece of work begins late.
     """
 
+    strict: ClassVar[bool] = False
+    """Whether work in its stream of tasks is refused what a body must not do."""
+
     def __init__(self, local: int, capacity: int, latest_s: float = LATEST_S) -> None:
         super().__init__(local, capacity, f"null device {local}")
         self._gate = _Gate()
+        self._token = f"{self.name} #{id(self)}"
         self._streams = tuple(
-            NullStream(f"{self.name}: {name}", Random(f"{local} {name}"), latest_s, self._gate)
+            NullStream(
+                f"{self.name}: {name}",
+                Random(f"{local} {name}"),
+                latest_s,
+                self._gate,
+                self._token,
+                strict=self.strict and name == "tasks",
+            )
             for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
@@ -241,26 +201,53 @@ class NullDevice(Device):
         """See `Device.check`: it needs no hardware."""
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """See `Device.allocate`; what is read before it is written is NaN, or -1."""
+        """See `Device.allocate`; what is read before it is written is NaN, or -1.
+
+        Raises:
+            RunError: a body takes memory.
+        """
+        if self.strict and is_inside():
+            _refuse("it takes memory of the device's own allocator, which stops the device")
         poison = float("nan") if dtype.is_floating_point else -1
-        return self.room.allocate(
+        made = self.room.allocate(
             prod(shape) * dtype.itemsize, lambda: torch.full(tuple(shape), poison, dtype=dtype, device="cpu")
-        ).as_subclass(NullTensor)
+        )
+        storage = made.untyped_storage()
+        if address := storage.data_ptr():
+            HOMES[address] = self._token
+            weakref.finalize(storage, _leave_home, address, self._token).atexit = False
+        return made.as_subclass(NullTensor)
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `Device.stage`."""
         poison = float("nan") if dtype.is_floating_point else -1
         return torch.full((count,), poison, dtype=dtype, device="cpu")
 
+    def bring(self, values: torch.Tensor) -> torch.Tensor:
+        """See `Device.bring`."""
+        return values if isinstance(values, NullTensor) else super().bring(values)
+
     @contextmanager
     def binding(self) -> Iterator[None]:
         """See `Device.binding`."""
-        with _inside():
+        with inside(self._token):
             yield
 
     def watch(self, work: Callable[[], object]) -> Taken | None:
         """See `Device.watch`."""
         return watch_host_run(work)
+
+    def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
+        """See `Device.capture`: what must not be done is heard of, and done all the same."""
+        refused: list[Refused] = []
+        calls = []
+        for number, part in enumerate(parts):
+            heard: list[str] = []
+            with BodyWatch(lies_on_a_device, heard.append) as watch:
+                part()
+            calls.append(watch.calls)
+            refused += [Refused(number, what) for what in heard[:1]]
+        return refused[0] if refused else _Graph(parts, calls)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -278,3 +265,16 @@ class NullDevice(Device):
         """See `Device.close`."""
         for stream in self._streams:
             stream.close()
+
+
+def _leave_home(address: int, token: str) -> None:
+    """Forget memory that nobody refers to, unless the address is another's by now."""
+    if HOMES.get(address) == token:
+        del HOMES[address]
+
+
+@final
+class StrictNullDevice(NullDevice):
+    """A null device whose tasks must put work into their stream and do nothing else; see ``body_watch``."""
+
+    strict: ClassVar[bool] = True

@@ -1,14 +1,16 @@
-"""Device lanes: the steps of one GPU processor in a replay, submitted in order and ended by events.
+"""Device lanes: the segments of one GPU processor in a replay, submitted in order and ended by events.
 
-The thread of the lane runs ahead of the device: it submits a step behind the events of what the step waits for, and
-goes on. What it waits for itself is only that such an event exists, that a CPU's counter has been raised, or that a
-movement has ended. "Step 3 of g1 is done" is then said twice: by an event, to other device lanes of the rank and to the
-copy engine, and by g1's counter, raised when that event is done, to everybody else.
+The thread of the lane runs ahead of the device: it submits a segment behind the events of what its first step waits
+for, and goes on. What it waits for itself is only that such an event exists, that a CPU's counter has been raised, or
+that a movement has ended. "Step 3 of g1 is done" is then said twice: by an event, to other device lanes of the rank and
+to the copy engine, and by g1's counter, raised when that event is done, to everybody else.
 
-    lane of p0    lane of g1 (submits)      lane of g2 (submits)       stream of g1   stream of g2
-    0 load        waits for p0's counter    .                          .              .
-    1 .           0 a[0]: event e0          .                          a[0] runs      .
-    2 .           1 b[0]: event e1          0 c[0] behind e0           b[0] runs      c[0] runs once e0 is done
+    lane of p0    lane of g1 (submits)        lane of g2 (submits)       stream of g1   stream of g2
+    0 load        waits for p0's counter      .                          .              .
+    1 .           0 a[0] a[1]: event e0       .                          a[0] runs      .
+    2 .           1 b[0]: event e1            0 c[0] behind e0           a[1] runs      c[0] runs once e0 is done
+
+While something records, every step is a segment of its own, whose event says when it ran.
 """
 
 from __future__ import annotations
@@ -17,20 +19,22 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, final
 
 from maniple.runtime.devices.event import DONE
+from maniple.runtime.lanes.segment import BoundStep, Segment, cut_lane
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.schedule.lane import StepKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from maniple.runtime.devices.device import Device
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.processor import Processor
     from maniple.runtime.execution.run import Run
     from maniple.runtime.program.launch_execution import Calls, Frames
-    from maniple.runtime.schedule.lane import Step, Wait
+    from maniple.runtime.schedule.lane import Step
 
 __all__: list[str] = []
 
@@ -77,22 +81,6 @@ class Milestones:
             return self._events[place][1] if place < len(self._events) else DONE
 
 
-class _Bound(NamedTuple):
-    """A step that is bound.
-
-    Args:
-        step: the step.
-        call: the body, fold, or start of a movement.
-        waits: what this thread waits for: (how, where, counter, value).
-        behind: the device lanes that it waits for: (counter, value).
-    """
-
-    step: Step
-    call: Callable[[], object]
-    waits: tuple[tuple[Callable[[int, int], object], int, int, int], ...]
-    behind: tuple[Wait, ...]
-
-
 @final
 class DeviceLane:
     """One GPU processor's share of a replay.
@@ -101,6 +89,7 @@ class DeviceLane:
         processor: the processor.
         milestones: of all device lanes of the rank, by processor.
         start: hands a row of a run to the copy engine, behind events.
+        eager: says why a step cannot be captured; "" if it may be.
     """
 
     def __init__(
@@ -108,11 +97,19 @@ class DeviceLane:
         processor: Processor,
         milestones: Mapping[int, Milestones],
         start: Callable[[Run, int, tuple[Event, ...]], None],
+        eager: Callable[[Step], str],
     ) -> None:
+        if processor.device is None:
+            msg = f"processor {processor.id} is a CPU: it has no device lane"
+            raise TypeError(msg)
         self._processor = processor
+        self._device: Device = processor.device
         self._milestones = milestones
         self._start = start
-        self._steps: tuple[_Bound, ...] = ()
+        self._eager = eager
+        self._length = 0
+        self._parts: tuple[Segment | BoundStep, ...] = ()
+        self._singly: tuple[Segment | BoundStep, ...] = ()  # the same with a segment for every step
         # A step may take for granted what the lane waited for before, in the run before too.
         self._last: Event = DONE
         self._owed: list[Event] = []  # waited for by movements alone so far
@@ -125,25 +122,36 @@ class DeviceLane:
         call: Callable[[int, Step], Callable[[], object]],
         wait: Callable[[int, int], tuple[Callable[[int, int], object], int, int, int]],
     ) -> None:
-        """Bind the steps of the lane.
+        """Bind the steps of the lane; what was captured is captured anew.
 
         Args:
             steps: its steps.
             call: binds a task or fold.
             wait: gives what waits for a counter's value on this thread.
         """
-        found = []
-        for step in steps:
+        found: list[BoundStep] = []
+        for place, step in enumerate(steps):
             behind = tuple(part for part in step.waits if part[0] in self._milestones)
             waits = tuple(wait(*part) for part in step.waits if part[0] not in self._milestones)
-            bound = _nothing if step.kind == StepKind.START else call(self._processor.id, step)
-            found.append(_Bound(step, bound, waits, behind))
-        self._steps = tuple(found)
-        self._frames = next((bound.call.frames for bound in found if isinstance(bound.call, BoundTask)), None)
+            body = None if step.kind == StepKind.START else call(self._processor.id, step)
+            told = place + 1 if step.told or place + 1 == len(steps) else 0
+            found.append(BoundStep(step.row, body, self._eager(step) if body else "", waits, behind, told))
+        capture = self._device.capture
+        self._length = len(steps)
+        self._parts = cut_lane(found, capture)
+        self._singly = tuple(step if step.call is None else Segment((step,), capture) for step in found)
+        self._frames = next((step.call.frames for step in found if isinstance(step.call, BoundTask)), None)
         self._turn = 0 if self._frames is None else self._frames.turn
 
+    def pieces(self) -> Iterator[tuple[tuple[int, ...], str, bool]]:
+        """The rows of each piece, why it is not captured ("" if it may be), and whether it is."""
+        for part in self._parts:
+            if isinstance(part, Segment):
+                for piece in part.pieces:
+                    yield tuple(step.row for step in piece.steps), piece.eager, piece.graph is not None
+
     def take(self, run: Run, publish: Callable[[int], object], ended: Callable[[], object]) -> None:
-        """Submit all steps for a run.
+        """Submit all segments for a run.
 
         Args:
             run: the run.
@@ -153,29 +161,23 @@ class DeviceLane:
         base, mine = run.base, self._processor.id
         before, last = base[mine], self._last
         own = self._milestones[mine]
-        calls: Calls | None = None
-        if self._frames is not None:
-            calls = self._frames.runs[self._turn]
-            self._turn = (self._turn + 1) % len(self._frames.runs)
-            # On the device's stream, for bodies may begin when this thread is at the next run already.
-            self._processor.submit(partial(self._frames.now.__setitem__, mine, calls))
+        calls = self._enter()
         owed = self._owed
-        for place, (step, call, waits, behind) in enumerate(self._steps):
-            for wait, where, counter, value in waits:
+        for part in self._singly if self._device.timed else self._parts:
+            first = part.first if isinstance(part, Segment) else part
+            for wait, where, counter, value in first.waits:
                 wait(where, base[counter] + value)
-            owed += [self._milestones[counter].of(base[counter] + value) for counter, value in behind]
-            if step.kind == StepKind.START:
-                self._start(run, step.row, (*owed, last))
-            else:
-                last = self._processor.submit(call, owed)
+            owed += [self._milestones[counter].of(base[counter] + value) for counter, value in first.behind]
+            if isinstance(part, Segment):
+                last = self._processor.submit(part, owed)
                 owed.clear()
-                last.then(partial(_note, run, step.row, last))
-            if step.told:
-                own.reach(before + place + 1, last)
-                last.then(partial(_raise, publish, before + place + 1))
+                last.then(partial(_note, run, part, last))
+            else:
+                self._start(run, part.row, (*owed, last))
+            if part.told:
+                own.reach(before + part.told, last)
+                last.then(partial(_raise, publish, before + part.told))
         self._last = last
-        own.reach(before + len(self._steps), last)
-        last.then(partial(_raise, publish, before + len(self._steps)))
 
         def over(error: BaseException | None) -> None:
             if error is None:
@@ -185,21 +187,27 @@ class DeviceLane:
 
         last.then(over)
 
+    def _enter(self) -> Calls | None:
+        """Have bodies take the values of the next calls, if any take values."""
+        if self._frames is None:
+            return None
+        calls = self._frames.runs[self._turn]
+        self._turn = (self._turn + 1) % len(self._frames.runs)
+        # On the device's stream, for bodies may begin when this thread is at the next run already.
+        self._processor.submit(partial(self._frames.now.__setitem__, self._processor.id, calls))
+        return calls
 
-def _note(run: Run, row: int, event: Event, error: BaseException | None) -> None:
-    """Note when a row ran, or fail the run."""
-    if error is not None:
-        run.replay.fail(row, error)
-        return
+
+def _note(run: Run, segment: Segment, event: Event, error: BaseException | None) -> None:
+    """Note when the rows of a segment ran, or fail the run."""
     begun, ended = run.replay.times[run.slot]
-    begun[row], ended[row] = event.begun_ns, event.ended_ns
+    for row in segment.begun(error):
+        begun[row], ended[row] = event.begun_ns, event.ended_ns
+    if error is not None:
+        run.replay.fail(segment.row_of(error), error)
 
 
 def _raise(publish: Callable[[int], object], taken: int, error: BaseException | None) -> None:
     """Raise a counter, unless what it counts was not done."""
     if error is None:
         publish(taken)
-
-
-def _nothing() -> None:
-    """Stand for what a step that starts a movement does on the device."""

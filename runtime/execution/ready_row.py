@@ -243,11 +243,18 @@ class DeviceTask(ReadyTask):
 
     def __call__(self) -> None:
         """Submit it; what it raises ends the rank."""
+        device = self._processor.device
+        timed = device is not None and device.timed
         try:
+            if device is not None and self._measure is not None:
+                device.timed = True
             event = self._processor.submit(self._call, self.events)
         except BaseException:
             self.break_off()
             raise
+        finally:
+            if device is not None:
+                device.timed = timed
         self._queue.submit(self, event)
         event.then(self._over)
 

@@ -49,6 +49,8 @@ def start(rank: Services, capacity: int = CAPACITY) -> Recorder:
     for memory in rank.resources.memories.values():
         recorder.resize(Kind.ALLOCATED, "held before", memory.kept_bytes())
         memory.recorder = recorder
+        if memory.device is not None:
+            memory.device.timed = True
     rank.journal.open(recorder)
     return recorder
 
@@ -58,6 +60,8 @@ def stop(rank: Services) -> None:
     rank.journal.close()
     for memory in rank.resources.memories.values():
         memory.recorder = None
+        if memory.device is not None:
+            memory.device.timed = False
 
 
 def save(rank: Services, path: str) -> None:

@@ -77,7 +77,9 @@ class Replay:
             for row, processor in enumerate(schedule.processor.tolist())
         ]
         self._devices = {
-            processor: DeviceLane(resources.processors[processor], resources.milestones, self._start_behind)
+            processor: DeviceLane(
+                resources.processors[processor], resources.milestones, self._start_behind, self._binder.eager
+            )
             for processor in self.lanes.steps
             if processor in resources.milestones
         }
@@ -116,6 +118,11 @@ class Replay:
     def here(self, row: int) -> bool:
         """Say whether this rank takes part in a row."""
         return self._here[row]
+
+    def pieces(self) -> list[tuple[tuple[str, ...], str, bool]]:
+        """What device lanes here put into their streams: the labels, why it is not captured, and whether it is."""
+        found = [piece for lane in self._devices.values() for piece in lane.pieces()]
+        return [(tuple(map(self.schedule.label, rows)), eager, captured) for rows, eager, captured in found]
 
     def submit(self) -> Run:
         """Start the next run, unless the rank has failed; waits first until the run before the last has ended.

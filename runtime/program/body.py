@@ -61,6 +61,13 @@ class TaskBinder:
         """No: a user's body may do anything."""
         return False
 
+    def eager(self, point: int) -> str:
+        """Why a device cannot issue again what it captured of the body; "" where its author says that it may."""
+        if not self.bodies[point].captured:
+            return "its body is not said to be captured: variant(..., captured=True)"
+        values = any(not part.is_color and part.privilege is None for part in self.task.parameters)
+        return "it is given values by the program" if values else ""
+
     def signature(self, point: int) -> Hashable | None:
         """The body's function, which is not kept for it; compiled code allocates nothing that anybody hears of."""
         variant = self.bodies[point]

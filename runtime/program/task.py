@@ -105,15 +105,19 @@ class Task(Generic[P, R]):
         shown = (f"{p.name}: {p.privilege}" if p.privilege is not None else p.name for p in self.parameters)
         return f"{self.name}({', '.join(shown)})"
 
-    def variant(self, kind: str, *, name: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def variant(
+        self, kind: str, *, name: str | None = None, captured: bool = False
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register another body for the same task; mappers choose among those for a processor by name.
 
         Args:
             kind: `cpu`, `numba`, `cuda` or `numba.cuda`; says where the body runs and what it is given.
             name: the variant's name, if it is not its kind's.
+            captured: that the body does nothing but put work into the GPU's stream, the same in every run, and returns
+                nothing: a replay may then issue that work again without calling the body.
 
         Raises:
-            RequestError: there is no such kind, or the parameters are not those of the task.
+            RequestError: there is no such kind, it has nothing to capture, or the parameters are not those of the task.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +125,7 @@ class Task(Generic[P, R]):
             if given != tuple(parameter.name for parameter in self.parameters):
                 shown = f"variant {name or kind!r} of task {self.name}"
                 raise RequestError(f"{shown} has parameters {given}; expected those of the task: {self}")
-            self.variants[name or kind] = make_variant(kind, function)
+            self.variants[name or kind] = make_variant(kind, function, captured=captured)
             self.version = hashlib.blake2b((self.version + _version(function)).encode(), digest_size=8).hexdigest()
             return function
 

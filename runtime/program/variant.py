@@ -35,11 +35,13 @@ class Variant:
         kind: one of these.
         function: as it was written.
         call: what runs: the function, compiled on its first call if the kind asks for that.
+        captured: whether a GPU may issue again what the body issued, in place of calling it.
     """
 
     kind: str
     function: Callable[..., Any]
     call: Callable[..., Any]
+    captured: bool = False
 
     @property
     def processor(self) -> str:
@@ -100,16 +102,18 @@ class CompiledBody:
         return self._dispatcher
 
 
-def make_variant(kind: str, function: Callable[..., Any]) -> Variant:
+def make_variant(kind: str, function: Callable[..., Any], *, captured: bool = False) -> Variant:
     """Make a variant of a function.
 
     Raises:
-        RequestError: there is no such kind.
+        RequestError: there is no such kind, or what is to be captured runs on a CPU.
     """
     if kind not in KINDS:
         raise RequestError(f"there are no variants for {kind!r}{nearest(kind, tuple(KINDS))}")
+    if captured and KINDS[kind] != "gpu":
+        raise RequestError(f"a variant for {kind!r} runs on a CPU, where nothing is captured; leave captured out")
     calls: dict[str, Callable[..., Any]] = {"numba": CompiledBody, "numba.cuda": _in_turn}
-    return Variant(kind, function, calls[kind](function) if kind in calls else function)
+    return Variant(kind, function, calls[kind](function) if kind in calls else function, captured)
 
 
 def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:

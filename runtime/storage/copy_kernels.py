@@ -79,6 +79,24 @@ def to_host(view: torch.Tensor) -> torch.Tensor:
     return copied
 
 
+def bind_leave(view: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Bind a copy to the host that is there once what runs in the view's stream now has ended: nobody waits for it.
+
+    It lies in pinned memory, which torch gives again once a copy there has ended and nobody refers to it.
+
+    Args:
+        view: of any memory.
+    """
+    shape, dtype, pinned = view.shape, view.dtype, view.device.type == "cuda"
+
+    def leave() -> torch.Tensor:
+        copied = torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pinned)
+        copied.copy_(view, non_blocking=True)
+        return copied
+
+    return leave
+
+
 # Boxes of at least as many elements, on average, are copied one by one; smaller ones element by element, by an index.
 _LARGE_BOX = 32
 
@@ -121,6 +139,11 @@ def bind_fold(
 
         if (fused := bind_sum(target, ordered)) is not None:
             return fused
+    if target.is_cuda:
+        from maniple.runtime.storage import copy_cuda_kernels
+
+        if (one_pass := copy_cuda_kernels.bind_fold(op, target, ordered)) is not None:
+            return one_pass
     # In place from the target on: the order in which it is `parts[0]`.
     if len(others) < len(parts):
         return lambda: [in_place(target, part) for part in others]

@@ -172,8 +172,8 @@ class Memory:
 
     def assign(self, region: LogicalRegion, rect: Rect, values: torch.Tensor) -> None:
         """Write a rectangle of a lasting instance from the host, while no task uses it."""
-        place = self.view(region, rect)
-        self.write(lambda: place.copy_(values))
+        place, given = self.view(region, rect), values if self.device is None else self.device.bring(values)
+        self.write(lambda: place.copy_(given, non_blocking=True))
 
     def forget(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region that nothing will name again."""

@@ -2,7 +2,12 @@
 
 out     instance --departures stream--> pinned row --transport, or another memory of the rank-->
 in      --bytes--> pinned row --arrivals stream--> instance
-across  instance --arrivals stream of the target--> instance
+across  instance --departures stream of the source--> row without gaps --arrivals stream of the target--> instance
+
+Between two devices each part runs in a stream of the device whose memory it computes with: a gather in the target's
+stream would run in the source's default stream, which has waited for nothing. A tile without gaps is copied at once;
+torch has the current streams of both devices wait for each other around that. Nobody writes over the source before the
+end, which comes after both.
 
 A tile that was not staged whole goes no further. What the last copy wrote, into the instance, is what is counted.
 """
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from maniple.regions.index_space import IndexSpace
     from maniple.runtime.devices.device import Device
     from maniple.runtime.devices.event import Event
+    from maniple.runtime.storage.copy_cuda_kernels import TileMover
 
 __all__: list[str] = []
 
@@ -88,7 +94,15 @@ def bind_across(
         wire: counts what was written.
     """
     gathered, put = _bind_gather(source, first, points), wire.counting(_bind_scatter(target, second, points))
-    return lambda events: target.arrivals.submit(lambda: put(gathered()), (*events, source.written))
+    if first.is_contiguous() and not isinstance(points, RectSet):
+        return lambda events: target.arrivals.submit(lambda: put(gathered()), (*events, source.written))
+
+    def cross(events: Iterable[Event]) -> Event:
+        held: list[torch.Tensor] = []  # until both have ended, so that its memory is not used again meanwhile
+        left = source.departures.submit(lambda: held.append(gathered().contiguous()), (*events, source.written))
+        return target.arrivals.submit(lambda: put(held[0]), (*events, left))
+
+    return cross
 
 
 def copy_into(target: torch.Tensor, source: torch.Tensor) -> int:
@@ -105,6 +119,8 @@ def _check_whole(row: torch.Tensor, written: int) -> None:
 
 def _bind_gather(device: Device, view: torch.Tensor, points: IndexSpace) -> Callable[[], torch.Tensor]:
     """Give what gives the elements in a row."""
+    if (mover := _mover(device, view, points)) is not None:
+        return mover.pack
     if not isinstance(points, RectSet):
         return lambda: view.reshape(-1)
     with device.binding():
@@ -117,6 +133,15 @@ def _bind_scatter(device: Device, view: torch.Tensor, points: IndexSpace) -> Cal
 
     It gives the bytes that are written.
     """
+    if (mover := _mover(device, view, points)) is not None:
+
+        def unpack(row: torch.Tensor) -> int:
+            near = torch.empty(row.numel(), dtype=view.dtype)
+            size = copy_into(near, row)
+            mover.unpack(near)
+            return size
+
+        return unpack
     if not isinstance(points, RectSet):
         return lambda row: copy_into(view, row.view(view.shape))
     with device.binding():
@@ -129,6 +154,16 @@ def _bind_scatter(device: Device, view: torch.Tensor, points: IndexSpace) -> Cal
         return size
 
     return put
+
+
+def _mover(device: Device, view: torch.Tensor, points: IndexSpace) -> TileMover | None:
+    """What moves a tile by one kernel, on CUDA alone."""
+    if not view.is_cuda:
+        return None
+    from maniple.runtime.storage.copy_cuda_kernels import mover_of  # imports numba's CUDA
+
+    with device.binding():
+        return mover_of(view, points)
 
 
 def _bytes(row: torch.Tensor) -> memoryview:

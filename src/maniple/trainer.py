@@ -226,7 +226,9 @@ class Trainer(TrainerInterchange):
     def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
         """Tell the other ranks what this one does: at once, whole, or by samples, up to half a second later."""
         if self._world.size > 1:
-            given = digest((batch[name] for name in sorted(batch)), sampled=not whole) if batch else b""
+            # What lies on a device is looked at when all of it is: for that the host waits.
+            looked = sorted(name for name in batch or () if whole or not batch[name].is_cuda) if batch else ()
+            given = digest((batch[name] for name in looked), sampled=not whole) if batch else b""
             with self._watch():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 

@@ -85,7 +85,7 @@ def _replace_draws(stack: ExitStack, nodes: Sequence[Node], clock: Tensor) -> No
         node = next(following)
         assert isinstance(node.operator, Draw)
         whole = tuple(shape)
-        u, v = map(torch.from_numpy, uniforms(RandomStream.of(node.name, clock), whole, Rect.of_shape(whole)))
+        u, v = uniforms(RandomStream.of(node.name, clock), whole, Rect.of_shape(whole))
         given = [torch.as_tensor(parameter, dtype=torch.float64) for parameter in parameters]
         return DISTRIBUTIONS[node.operator.distribution](u, v, *given).to(dtype)
 

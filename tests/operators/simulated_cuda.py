@@ -21,20 +21,26 @@ import maniple as mp
 from maniple.operators.library.losses import loss_cuda_kernels
 from maniple.operators.library.losses.cross_entropy_cuda_kernels import bind_cross_entropy, bind_cross_entropy_backward
 from maniple.operators.library.randomness import dropout_cuda_kernels
+from maniple.operators.library.randomness.draw_cuda_kernels import bind_uniforms
+from maniple.operators.library.randomness.draw_kernels import uniforms
 from maniple.operators.library.randomness.dropout_cuda_kernels import bind_dropout
 from maniple.operators.library.randomness.dropout_kernels import Mask
 from maniple.operators.library.randomness.dropout_kernels import bind_dropout as bind_dropout_on_cpu
 from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
 from maniple.operators.library.windows import pooling_kernels
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, Kernels
+from maniple.operators.operator.random_stream import RandomStream
 from maniple.operators.training.adam_cuda_kernels import bind_adam
 from maniple.operators.training.descent import SGD
 from maniple.operators.training.descent_cuda_kernels import bind_descent
+from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices import cuda_kernels
 from maniple.runtime.devices.cuda_kernels import THREADS
 from maniple.runtime.devices.null_device import NullTensor
 from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.storage import copy_cuda_kernels
+from maniple.runtime.storage.copy_kernels import positions
 from maniple.testing import local_worlds
 
 Floats = npt.NDArray[np.float64]
@@ -149,6 +155,64 @@ def test_cross_entropy(classes: int, smoothing: float, ignore: int) -> None:
     bind_cross_entropy_backward(x, y, s, w, ignore, smoothing, z, cuda.to_device(np.array([2.5])), target)()
     assert theirs.grad is not None
     assert np.abs(target.copy_to_host() - theirs.grad.numpy()[first]).max() <= 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("op", ["+", "*", "min", "max"])
+def test_a_fold_has_the_bits_of_torchs_operations(op: str, dtype: torch.dtype) -> None:
+    combine = {"+": torch.add, "*": torch.mul, "min": torch.minimum, "max": torch.maximum}[op]
+    parts = [(3 * torch.from_numpy(drawn(THREADS + 3, seed=seed))).to(dtype) for seed in range(4)]
+    if dtype.is_floating_point:
+        parts[2][5] = torch.nan
+    target = torch.zeros_like(parts[0])
+    fold = copy_cuda_kernels.bind_fold(op, target, parts, 0)
+    assert fold is not None
+    fold()
+    wanted = parts[0]
+    for part in parts[1:]:
+        wanted = combine(wanted, part)
+    assert torch.equal(torch.nan_to_num(target, 77.0), torch.nan_to_num(wanted, 77.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int8])
+def test_a_tile_goes_into_a_row_and_back(dtype: torch.dtype) -> None:
+    """A strided box, a box of planes, and boxes of a sparse set: the elements in the order of torch's own index."""
+    base = (torch.arange(4 * 5 * 160) % 101).reshape(4, 5, 160).to(dtype)
+    box = Rect((1, 1, 8), (3, 5, 152))
+    sparse = RectSet((Rect((0, 0, 0), (1, 2, 160)), Rect((2, 3, 8), (4, 5, 152))))
+    for points in (box, Rect((1, 0, 0), (3, 4, 160)), sparse):
+        bounds = points if isinstance(points, Rect) else points.bounds
+        view = base[bounds.slices((0, 0, 0))]
+        wanted = view[positions(points)] if isinstance(points, RectSet) else view.reshape(-1)
+        mover = copy_cuda_kernels.mover_of(view, points)
+        assert mover is not None
+        assert torch.equal(mover.pack(0), wanted)
+        other = torch.full_like(base, 7)
+        place = other[bounds.slices((0, 0, 0))]
+        there = copy_cuda_kernels.mover_of(place, points)
+        assert there is not None
+        there.unpack(wanted.clone(), 0)
+        expected = torch.full_like(base, 7)
+        if isinstance(points, RectSet):
+            expected[bounds.slices((0, 0, 0))][positions(points)] = wanted
+        else:
+            expected[bounds.slices((0, 0, 0))] = view
+        assert torch.equal(other, expected)
+
+
+def test_rows_that_are_too_short_are_left_to_torch() -> None:
+    assert copy_cuda_kernels.mover_of(torch.zeros(8, 64)[:, :4], Rect((0, 0), (8, 4))) is None
+    assert copy_cuda_kernels.mover_of(torch.zeros(64, 8).t()[:, 3:], Rect((0, 3), (8, 64))) is None
+    assert copy_cuda_kernels.mover_of(torch.zeros(8, 64), Rect((0, 0), (8, 64))) is None  # lies without gaps
+
+
+def test_draws_have_the_bits_of_the_cpu() -> None:
+    shape, rect = (4, 7, 9), Rect((1, 2, 0), (3, 5, 9))
+    stream = RandomStream.of("draw", torch.tensor([-3, 5]))
+    wanted = uniforms(stream, shape, rect)
+    found = [torch.full(rect.shape, torch.nan, dtype=torch.float64) for _ in range(2)]
+    bind_uniforms(stream, shape, rect, *found)()
+    assert all(map(torch.equal, found, wanted))
 
 
 def test_a_label_that_is_no_class_gives_no_number() -> None:

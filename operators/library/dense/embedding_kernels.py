@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
+from maniple.operators.operator.host_memory import in_host_memory
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.process.error import RunError
 
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
     from maniple.operators.library.dense.embedding import Embedding
 
 
-def _rows(context: TileContext, numbers: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The numbers relative to the tile's part of the table, and which of them lie in it (None: all do).
+def _rows(context: TileContext, numbers: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The numbers relative to the tile's part of the table, which of them lie in it (None: all do), and which in none.
+
+    On a device nobody looks (None: there is none).
 
     Raises:
         RunError: A number is no row of the table: split by rows, nobody would answer for it.
@@ -24,13 +28,14 @@ def _rows(context: TileContext, numbers: Tensor) -> tuple[Tensor, Tensor | None]
     low, high = context.tile.range("v")
     flat = numbers.reshape(-1)
     wrong = (flat < 0) | (flat >= operator.num_embeddings)
-    if bool(wrong.any()):
+    here = in_host_memory(numbers)
+    if here and bool(wrong.any()):
         found = int(flat[wrong][0])
         raise RunError(f"embedding: expected row numbers from 0 to {operator.num_embeddings - 1}, got {found}")
-    if (low, high) == (0, operator.num_embeddings):
-        return flat, None
+    if here and (low, high) == (0, operator.num_embeddings):
+        return flat, None, None
     inside = (flat >= low) & (flat < high)
-    return (flat - low).clamp_(0, high - low - 1), inside
+    return (flat - low).clamp_(0, high - low - 1), inside, None if here else wrong
 
 
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
@@ -38,10 +43,12 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     numbers, table, (result,) = tensors.operand(0), tensors.operand(1), tensors.results
 
     def run() -> None:
-        rows, inside = _rows(context, numbers)
+        rows, inside, wrong = _rows(context, numbers)
         found = table.index_select(0, rows)
         if inside is not None:
             found *= inside.unsqueeze(1)
+        if wrong is not None:
+            found.masked_fill_(wrong.unsqueeze(1), nan)
         result.copy_(found.view(result.shape))
 
     return run
@@ -53,14 +60,16 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     padding = cast("Embedding", context.operator).padding_idx
 
     def run() -> None:
-        rows, inside = _rows(context, numbers)
+        rows, inside, wrong = _rows(context, numbers)
         slopes = gradient.reshape(-1, gradient.shape[-1])
         kept = inside
         if padding is not None:
             real = numbers.reshape(-1) != padding
             kept = real if kept is None else kept & real
-        if kept is not None:
+        if kept is not None and wrong is None:
             rows, slopes = rows[kept], slopes[kept]
+        elif kept is not None:  # how many are kept only the device knows: the others add nothing
+            slopes = slopes.masked_fill(~kept.unsqueeze(1), 0)
         if 1 not in tensors.adds:
             target.zero_()
         target.index_add_(0, rows, slopes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.axes import activation_axes, present_shape
@@ -117,8 +118,12 @@ class CrossEntropy(AbstractOperator):
         """For every sample, this tile's classes' part of ``sum q x``, of ``sum q``, and of its label's weight."""
         import torch
 
+        from maniple.operators.operator.host_memory import in_host_memory
+
         classes, valid = context.extent("c"), labels != self.ignore_index
-        if bool((valid & ((labels < 0) | (labels >= classes))).any()):
+        wrong = valid & ((labels < 0) | (labels >= classes))
+        here = in_host_memory(labels)
+        if here and bool(wrong.any()):
             raise IndexError(f"a label is out of bounds: expected 0 to {classes - 1} or {self.ignore_index}")
         across = (1, -1, *(1,) * (x.ndim - 2))
         counted = valid.unsqueeze(1)
@@ -127,7 +132,10 @@ class CrossEntropy(AbstractOperator):
         if weight is not None:
             share, spread = share * weight.view(across), spread * weight.view(across)
         chances = (1 - self.label_smoothing) * share + spread
-        return (chances * x).sum(1), chances.expand_as(x).sum(1), share.sum(1)
+        chosen = (chances * x).sum(1)
+        if not here:
+            chosen = chosen.masked_fill(wrong, nan)
+        return chosen, chances.expand_as(x).sum(1), share.sum(1)
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import nan, prod
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.axes import activation_axes, present_shape
@@ -155,13 +155,17 @@ class NegativeLogLikelihood(TorchOperator):
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
         """See ``TorchOperator.forward``."""
+        from maniple.operators.operator.host_memory import in_host_memory
+
         x, labels, every, weight = operands
         if x is None or labels is None:
             raise TypeError("nll_loss: forward needs its input and its labels")
         low, high = context.tile.range("c")
         classes = context.extent("c")
         valid = labels != self.ignore_index
-        if bool((valid & ((labels < 0) | (labels >= classes))).any()):
+        wrong = valid & ((labels < 0) | (labels >= classes))
+        near = in_host_memory(labels)
+        if near and bool(wrong.any()):
             raise IndexError(f"nll_loss: a label is out of bounds: expected 0 to {classes - 1} or {self.ignore_index}")
         here = valid & (labels >= low) & (labels < high)
         place = (labels - low).clamp(0, high - low - 1)
@@ -169,7 +173,12 @@ class NegativeLogLikelihood(TorchOperator):
         if weight is not None:
             factors = factors * weight[labels.clamp(0, classes - 1)]
         total = -(x.gather(1, place.unsqueeze(1)).squeeze(1) * factors).sum()
+        if not near:
+            total = total.masked_fill(wrong.any(), nan)
         if every is None:
             return total
-        counted = every[every != self.ignore_index]
-        return total / (counted.numel() if weight is None else weight[counted].sum())
+        if near:
+            counted = every[every != self.ignore_index]
+            return total / (counted.numel() if weight is None else weight[counted].sum())
+        counts = (every != self.ignore_index).to(x.dtype)
+        return total / (counts if weight is None else counts * weight[every.clamp(0, classes - 1)]).sum()

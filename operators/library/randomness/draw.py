@@ -76,8 +76,6 @@ class Draw(TorchOperator):
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
         """See ``TorchOperator.forward``."""
-        import torch
-
         from maniple.operators.library.randomness.draw_kernels import uniforms
         from maniple.runtime.storage.copy_kernels import torch_dtype
 
@@ -86,11 +84,11 @@ class Draw(TorchOperator):
             raise TypeError("draw: needs a random stream and its parameters")
         extents = dict(context.extents)
         shape = tuple(extents[name] for name in self.text.rpartition("->")[2].split())
-        u, v = (torch.from_numpy(part) for part in uniforms(context.stream, shape, context.tile.result_rects[0]))
+        u, v = uniforms(context.stream, shape, context.tile.result_rects[0])
         if self.dtype == "float32":  # so that rounding never gives 1
             u = (u * 2**24).floor() * 2**-24
         found = DISTRIBUTIONS[self.distribution](u, v, *(parameter.to(u) for parameter in given))
-        return found.to(device=given[0].device, dtype=torch_dtype(self.dtype))
+        return found.to(torch_dtype(self.dtype))
 
 
 def _normal(u: Tensor, v: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import numba
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from maniple.operators.library.randomness.dropout_kernels import Clock, Word, Words, make_key, philox, runs
+from maniple.operators.operator.host_memory import as_plain
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 
@@ -28,15 +31,25 @@ def _uniforms(first: Numbers, second: Numbers, starts: Words, clock: Clock, oper
             second[run, i] = float(((c << word) | d) >> cut) * 2.0**-53
 
 
-def uniforms(stream: RandomStream, shape: tuple[int, ...], rect: Rect) -> tuple[Numbers, Numbers]:
+def uniforms(stream: RandomStream, shape: tuple[int, ...], rect: Rect) -> tuple[Tensor, Tensor]:
     """Two numbers in [0, 1) for every element of a tile, in the step that runs: multiples of 2^-53.
+
+    They are drawn where the clock lies.
 
     Args:
         stream: Of the operator.
         shape: Of the whole tensor.
         rect: The tile.
     """
+    clock = stream.clock
+    first, second = (clock.new_empty(rect.shape, dtype=torch.float64) for _ in range(2))
+    if clock.is_cuda:
+        from maniple.operators.library.randomness import draw_cuda_kernels
+        from maniple.runtime.devices.cuda_kernels import current_stream
+
+        draw_cuda_kernels.bind_uniforms(stream, shape, rect, first, second, current_stream())()
+        return first, second
     starts, length = runs(shape, rect)
-    first, second = (np.empty((len(starts), length)) for _ in range(2))
-    _uniforms(first, second, starts, stream.clock.cpu().numpy(), np.uint64(stream.operator))
-    return first.reshape(rect.shape), second.reshape(rect.shape)
+    u, v = (as_plain(part).view(-1, length).numpy() for part in (first, second))
+    _uniforms(u, v, starts, as_plain(clock).numpy(), np.uint64(stream.operator))  # type: ignore[call-arg,arg-type]
+    return first, second

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from maniple.operators.library.randomness.dropout_kernels import (
@@ -44,6 +46,18 @@ def _dropout(
                 target[run * length + at] = source[run * length + at] * factor
 
 
+def starts_of(shape: tuple[int, ...], rect: Rect) -> tuple[Any, int]:
+    """What ``dropout_kernels.runs`` gives, on the device: brought there once, so that no later body waits for it."""
+    return _brought(torch.cuda.current_device() if torch.cuda.is_available() else -1, shape, rect)
+
+
+@lru_cache(maxsize=1024)
+def _brought(device: int, shape: tuple[int, ...], rect: Rect) -> tuple[Any, int]:
+    del device  # which is the current one: a key
+    starts, length = runs(shape, rect)
+    return cuda.to_device(starts), length
+
+
 def bind_dropout(
     mask: Mask,
     shape: tuple[int, ...],
@@ -64,11 +78,11 @@ def bind_dropout(
         target: Contiguous; written.
         stream: Of numba.
     """
-    starts, length = runs(shape, rect)
+    starts, length = starts_of(shape, rect)
     written = flat(target)
     numbers = (*(np.uint64(word) for word in (mask.operator, mask.threshold)), written.dtype.type(mask.scale))
-    arguments = (flat(source), written, cuda.to_device(starts), length, flat(clock), *numbers)
-    return bind_launch(_dropout, len(starts) * (length // 4 + 2), arguments, stream)
+    arguments = (flat(source), written, starts, length, flat(clock), *numbers)
+    return bind_launch(_dropout, rect.volume // max(1, length) * (length // 4 + 2), arguments, stream)
 
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.operators.library.randomness.dropout_kernels import Mask, bind_dropout
+from maniple.operators.operator.host_memory import as_plain
 
 if TYPE_CHECKING:
     import torch
@@ -32,5 +33,6 @@ def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: 
 
         dropout_cuda_kernels.bind_dropout(mask, shape, rect, clock, ones, factors, current_stream())()
     else:
-        bind_dropout(mask, shape, rect, clock.numpy(), ones, factors)()
+        given, made, told = (as_plain(tensor) for tensor in (ones, factors, clock))
+        bind_dropout(mask, shape, rect, told.numpy(), given, made)()
     return factors

@@ -121,5 +121,8 @@ def test_a_nan_loss_stops_the_trainer_and_debugging_names_the_operator() -> None
 
 
 def test_a_batch_on_another_device_is_refused() -> None:
-    with trainer(network()) as one, pytest.raises(RequestError, match="expected a tensor on the CPU, got one on meta"):
+    with (
+        trainer(network()) as one,
+        pytest.raises(RequestError, match="expected a tensor on the CPU or on CUDA, got one on meta"),
+    ):
         one.step(x=BATCH["x"].to("meta"), y=BATCH["y"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 
 def test_every_cuda_kernel_in_the_simulator() -> None:
@@ -20,6 +23,21 @@ def test_every_cuda_kernel_in_the_simulator() -> None:
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert " passed" in found.stdout
+
+
+def test_every_cuda_kernel_compiles_to_ptx() -> None:
+    """For sm_80 and sm_90; NVVM and its library are packages of the extra `ptx`, and no device is needed."""
+    try:
+        there = importlib.util.find_spec("numba_cuda") and importlib.util.find_spec("nvidia.cu13")
+    except ModuleNotFoundError:
+        there = None
+    if there is None:
+        pytest.skip("numba-cuda and NVVM are not installed: pip install 'maniple[ptx]'")
+    program = Path(__file__).parents[1] / "ptx_of_kernels.py"
+    command, given = [sys.executable, str(program)], {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=given)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.count(" sm_80 ") == found.stdout.count(" sm_90 ") > 40
 
 
 def test_nothing_imports_cuda_before_it_is_used() -> None:

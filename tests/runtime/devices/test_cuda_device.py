@@ -14,6 +14,7 @@ from maniple.runtime.devices.cuda_device import CudaStream, check_cuda
 from maniple.runtime.devices.event import Signal
 
 LOG: list[str] = []
+ELAPSED: list[tuple[StubEvent, StubEvent]] = []
 
 
 class StubEvent:
@@ -22,7 +23,8 @@ class StubEvent:
     gate = threading.Event()
 
     def __init__(self, *, enable_timing: bool, blocking: bool) -> None:
-        assert (enable_timing, blocking) == (True, True)
+        assert blocking
+        self.timed = enable_timing
 
     def record(self, stream: StubStream) -> None:
         LOG.append(f"record {stream.name}")
@@ -31,7 +33,10 @@ class StubEvent:
         assert self.gate.wait(30)
 
     def elapsed_time(self, other: StubEvent) -> float:
-        return 0.5
+        assert self.timed
+        assert other.timed
+        ELAPSED.append((self, other))
+        return 1600.0
 
 
 class StubStream:
@@ -61,7 +66,7 @@ def test_submitting_waits_on_streams_and_never_on_the_host() -> None:
     LOG.clear()
     before = first.submit(lambda: LOG.append("work"))
     after = second.submit(lambda: LOG.append("more"), [before])
-    assert LOG == ["record meta", "work", "record meta", "meta waits", "record meta", "more", "record meta"]
+    assert LOG == ["work", "record meta", "meta waits", "more", "record meta"]
     assert [before.done, after.done] == [False, False]
     StubEvent.gate.set()
     after.wait()
@@ -69,6 +74,30 @@ def test_submitting_waits_on_streams_and_never_on_the_host() -> None:
     assert before.ended_ns > 0
     first.close()
     second.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_times_are_told_while_something_records_from_an_origin_that_is_renewed() -> None:
+    timed = [True]
+    stream = CudaStream(torch.device("meta"), "first", lambda: timed[0])
+    ELAPSED.clear()
+    first, second = stream.submit(lambda: None), stream.submit(lambda: None)
+    second.wait()
+    third = stream.submit(lambda: None)
+    third.wait()
+    origins = [origin for origin, _ in ELAPSED]
+    # Every end is 1.6 s from its origin, which is old by then: each is the origin of those after it.
+    assert origins[0] is origins[1]
+    assert origins[2] is first.end  # type: ignore[attr-defined]
+    assert origins[4] is second.end  # type: ignore[attr-defined]
+    assert third.ended_ns - second.ended_ns == second.ended_ns - first.ended_ns == 1_600_000_000
+    timed[0] = False
+    LOG.clear()
+    last = stream.submit(lambda: LOG.append("work"))
+    last.wait()
+    assert LOG == ["work", "record meta"]
+    assert 0 < last.begun_ns <= last.ended_ns
+    stream.close()
 
 
 @pytest.mark.usefixtures("stub")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from maniple.process.error import RunError
+from maniple.runtime.devices.device import Refused
 from maniple.runtime.devices.event import DONE, Signal, when_all
 from maniple.runtime.devices.null_device import NullDevice, NullTensor
 
@@ -126,3 +127,53 @@ def test_memory_has_an_end_and_is_used_again() -> None:
     device.allocate((25,), torch.float32)
     assert device.room.peak == 100
     device.close()
+
+
+def test_work_in_a_stream_of_one_device_does_not_compute_with_memory_of_another(device: NullDevice) -> None:
+    """On CUDA it would run in the other device's default stream, which has waited for nothing."""
+    other = NullDevice(1, 1 << 20)
+    ours, theirs = device.allocate((4, 4), torch.float32), other.allocate((4, 4), torch.float32)
+    other.tasks.submit(lambda: theirs.fill_(3.0)).wait()
+    device.arrivals.submit(lambda: ours.copy_(theirs)).wait()  # torch has both wait for each other
+    for broken in (lambda: ours.copy_(theirs.t()), lambda: ours.add_(theirs), lambda: theirs[:, 1].mul(2)):
+        failing = NullDevice(2, 1 << 20)
+        with pytest.raises(RunError, match="would run in that device's current stream, which waited for nothing"):
+            failing.arrivals.submit(broken).wait()
+        failing.close()
+    other.close()
+
+
+def test_what_is_captured_is_issued_again_as_one_launch(device: NullDevice) -> None:
+    x, row = device.allocate((4,), torch.float32), device.stage(4, torch.float32)
+    device.tasks.submit(lambda: x.fill_(0))
+    parts = [lambda: x.add_(1), lambda: x.mul_(2)]
+    found: list[object] = []
+    device.tasks.submit(lambda: found.append(device.capture(parts))).wait()
+    (graph,) = found
+    assert callable(graph)
+    device.tasks.submit(graph)
+    device.tasks.submit(lambda: row.copy_(x)).wait()
+    assert row.tolist() == [6.0] * 4
+    assert graph.launches == 1  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_captured_runs_and_is_refused_with_the_reason(device: NullDevice) -> None:
+    x = device.allocate((4,), torch.float32)
+    device.tasks.submit(lambda: x.fill_(0))
+    found: list[object] = []
+    parts = [lambda: x.add_(1), lambda: found.append(float(x.sum())), lambda: x.add_(1)]
+    device.tasks.submit(lambda: found.append(device.capture(parts))).wait()
+    assert found[0] == 4.0
+    assert found[1] == Refused(1, "float() brings values to the host, which waits for the stream")
+
+
+def test_a_captured_segment_that_does_something_else_later_fails(device: NullDevice) -> None:
+    """A number of the program's that is no region is what it was when it was captured, on a real device silently."""
+    x, rate = device.allocate((4,), torch.float32), [0.5]
+    device.tasks.submit(lambda: x.fill_(0))
+    found: list[Callable[[], object]] = []
+    device.tasks.submit(lambda: found.append(device.capture([lambda: x.add_(1, alpha=rate[0])]))).wait()
+    device.tasks.submit(found[0]).wait()
+    rate[0] = 0.25
+    with pytest.raises(RunError, match=r"part 0 of a captured segment issues other calls .*0\.25.*captured as.*0\.5"):
+        device.tasks.submit(found[0]).wait()

@@ -1,0 +1,22 @@
+"""Memory of the host: where a body may look at values, to say what is wrong with them; elsewhere the host would wait.
+
+A body on a device gives NaN for what the same body refuses on the host.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+_PLAIN = (Tensor, Parameter)
+
+
+def in_host_memory(tensor: Tensor) -> bool:
+    """Whether a tensor lies where the host computes: on no device, and on none that stands in for one."""
+    return type(tensor) in _PLAIN and tensor.device.type == "cpu"
+
+
+def as_plain(tensor: Tensor) -> Tensor:
+    """A tensor as compiled kernels of the host take it, which stand in for those of a device where there is none."""
+    return tensor.as_subclass(torch.Tensor)
