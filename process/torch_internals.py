@@ -8,6 +8,7 @@ Checked with torch 2.13, and with no other. Where a release lacks a name, what u
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -44,6 +45,26 @@ def schema_of(target: Overload) -> Any:
 def is_composite(target: Overload) -> bool:
     """Whether torch computes an operator, and its gradient, by calling others."""
     return target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
+
+
+@cache
+def out_variant(target: Overload, device: str) -> tuple[Overload, tuple[str, ...]] | None:
+    """The operator that writes the same to given memory, and the names of what it is given for each result.
+
+    None where torch has none, or makes one for that kind of device of the operator itself and a copy.
+    """
+    wanted = target._schema  # noqa: SLF001
+    given = [(argument.name, str(argument.type)) for argument in wanted.arguments]
+    key = getattr(torch._C.DispatchKey, device.upper(), None)  # noqa: SLF001
+    for name in target.overloadpacket.overloads():
+        other = getattr(target.overloadpacket, name)
+        arguments = other._schema.arguments  # noqa: SLF001
+        outs = tuple(argument.name for argument in arguments if argument.is_out)
+        own = [(argument.name, str(argument.type)) for argument in arguments if not argument.is_out]
+        fits = len(outs) == len(wanted.returns) > 0 and own == given
+        if fits and key is not None and other.has_kernel_for_dispatch_key(key):
+            return other, outs
+    return None
 
 
 def memory_of(tensor: torch.Tensor) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -42,6 +42,12 @@ def overload(name: str) -> Callable[..., object]:
     if found is None:
         raise RequestError(f"torch {torch.__version__} has no operator aten.{name}")
     return found
+
+
+fused_attention = cast("Callable[..., tuple[Tensor, Tensor]]", overload("_scaled_dot_product_flash_attention_for_cpu"))
+"""(query, key, value, dropout, is_causal, *, attn_mask, scale): attention, and each query's logarithm of the sum of
+exponentials; of 4 dimensions, the last of one extent and dense. What torch.nn.functional calls on a CPU.
+"""
 
 
 @dataclass(frozen=True, slots=True)

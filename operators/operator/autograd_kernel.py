@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from maniple.operators.operator.compiled_tape import Written, bind_calls
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
-from maniple.operators.operator.recorded_pass import Layouts, does_save, float_places, recorded_pass
+from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, does_save, recorded_pass, served_places
+from maniple.operators.operator.tape import reads_of
+from maniple.operators.operator.torch_operator import drawn_for
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 
@@ -19,13 +22,25 @@ if TYPE_CHECKING:
 
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """The operator's forward; in training with what backward reads of it."""
-    operands, results = tensors.operands, tensors.results
-    if context.training and tensors.saved and does_save(context, operands, results):
+    if context.training and tensors.saved and does_save(context, tensors.operands, tensors.results):
         return _bind_saving(context, tensors)
-    forward = _forward(context)
+    return _bind_recorded(context, tensors) or _bind_called(context, tensors)
+
+
+def _bind_recorded(context: TileContext, tensors: ForwardTensors) -> Callable[[], None] | None:
+    """Forward by the tape of the tile; None where there is none that gives the results."""
+    found = recorded_pass(context, Layouts.of(tensors.operands, [None] * len(tensors.results), ()))
+    if isinstance(found, str) or found.shapes != _shapes(tensors.results):
+        return None
+    return _bind_ahead(context, found, tensors.operands, tensors.results)
+
+
+def _bind_called(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """Forward by calling it."""
+    operator, operands, results = cast("TorchOperator", context.operator), tensors.operands, tensors.results
 
     def run() -> None:
-        found = forward(operands)
+        found = operator.compute(context, operands)
         _check(context, found, results)
         for target, value in zip(results, found, strict=True):
             target.copy_(value)
@@ -41,25 +56,35 @@ def _bind_saving(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
             and the body do not agree.
     """
     operands = tensors.operands
-    layouts = Layouts.of(operands, tensors.results, float_places(context, operands))
+    layouts = Layouts.of(operands, tensors.results, served_places(context, operands))
     found = recorded_pass(context, layouts, saving=True)
     name = type(context.operator).__name__
     if isinstance(found, str):
         raise RunError(f"{name}.forward: what backward reads of tile {context.tile.index} is not there: {found}")
-    function, places = found.saving_forward()
-    given, targets = [operands[place] for place in places], (*tensors.results, *tensors.saved)
-    wanted = tuple(tuple(target.shape) for target in targets)
-    if found.shapes != wanted:
+    targets = (*tensors.results, *tensors.saved)
+    if found.shapes != _shapes(targets):
         raise RunError(
-            f"{name}.forward: expected results and saved values of shapes {wanted} for tile {context.tile.index}, got "
-            f"{found.shapes}; the rule and the body do not agree"
+            f"{name}.forward: expected results and saved values of {_shapes(targets)} for tile {context.tile.index}, "
+            f"got {found.shapes}; the rule and the body do not agree"
         )
+    return _bind_ahead(context, found, operands, targets)
 
-    def run() -> None:
-        for target, value in zip(targets, function(*given), strict=True):
-            target.copy_(value)
 
-    return run
+def _bind_ahead(
+    context: TileContext, found: RecordedPass, operands: tuple[Tensor | None, ...], targets: tuple[Tensor, ...]
+) -> Callable[[], None]:
+    """The calls of forward, which write the results and what is saved."""
+    drawn = drawn_for(cast("TorchOperator", context.operator), context, operands)
+    pairs = (*zip(found.operands, operands, strict=True), *zip(found.drawn, drawn, strict=True))
+    given = {number: value for number, value in pairs if number is not None and value is not None}
+    written = [Written(number, target) for number, target in zip((*found.results, *found.saved), targets, strict=True)]
+    calls = found.ahead()
+    read = reads_of(calls, [item.number for item in written])
+    return bind_calls(calls, {number: value for number, value in given.items() if number in read}, written)
+
+
+def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
+    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
 
 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
@@ -83,34 +108,40 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     tape = found.backward([place for place, result in enumerate(tensors.results) if result is not None])
     if tape is None:
         return None
-    there = {"operand": known, "result": tensors.results}
-    there |= {"result_gradient": tensors.result_gradients, "saved": tensors.saved}
+    drawn = drawn_for(cast("TorchOperator", context.operator), context, tensors.operands) if found.drawn else ()
+    there: dict[str, Sequence[Tensor | Callable[[], Tensor] | None]] = {"operand": known, "result": tensors.results}
+    there |= {"result_gradient": tensors.result_gradients, "saved": tensors.saved, "drawn": drawn}
     reads = context.operator.backward_reads
     readable = reads.operand_places(len(known))
-    if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads):
+    if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads.values()):
         return None
-    function, given = tape.function, [there[role][place] for role, place in tape.reads]
-    # What forward made lay in memory of its own when it was recorded, and torch reads statistics as if it always did;
-    # in a region it may lie between what other tiles of this memory made.
-    strided = [
-        at
-        for at, (role, _) in enumerate(tape.reads)
-        if role in {"result", "saved"} and not cast("Tensor", given[at]).is_contiguous()
+    given = {number: _as_made(role, there[role][place]) for number, (role, place) in tape.reads.items()}
+    pairs = list(zip(wanted, found.gradients, strict=True))
+    written = [
+        Written(made, cast("Tensor", targets[place]), place in tensors.adds) for place, made in pairs if made is not None
     ]
-    made = [place for place, gradient in zip(wanted, found.gradients, strict=True) if gradient is not None]
-    puts = [_put(tensors, place, cast("Tensor", targets[place])) for place in made]
-    empty = _stepped_over(tensors, targets, set(made))
+    empty = _stepped_over(tensors, targets, {place for place, made in pairs if made is not None})
+    run = bind_calls(tape.calls, given, written)
+    if not empty:
+        return run
 
-    def run() -> None:
+    def run_on_zeros() -> None:
         for whole in empty:
             whole.zero_()
-        read = list(given) if strided else given
-        for at in strided:
-            read[at] = cast("Tensor", given[at]).contiguous()
-        for put, gradient in zip(puts, function(*read), strict=True):
-            put(gradient)
+        run()
 
-    return run
+    return run_on_zeros
+
+
+def _as_made(role: str, value: Tensor | Callable[[], Tensor] | None) -> Tensor | Callable[[], Tensor]:
+    """A value as the tape knows it.
+
+    What forward made lay in memory of its own when it was recorded, and torch reads statistics as if it always did; in
+    a region it may lie between what other tiles of this memory made.
+    """
+    if isinstance(value, Tensor) and role in {"result", "saved"} and not value.is_contiguous():
+        return value.contiguous
+    return cast("Tensor | Callable[[], Tensor]", value)
 
 
 def _put(tensors: BackwardTensors, place: int, target: Tensor) -> Callable[[Tensor], object]:
@@ -142,7 +173,7 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
         )
     operands, result_gradients = tensors.operands, tensors.result_gradients
     operand_gradients = tensors.operand_gradients
-    forward = _forward(context)
+    operator = cast("TorchOperator", context.operator)
     known = _with_zeros(context, operands, result_gradients)
     targets = gradient_targets(context, known, operand_gradients)
 
@@ -153,7 +184,7 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
             for value, target in zip(known, targets, strict=True)
         ]
         with torch.enable_grad():
-            found = forward(tuple(leaves))
+            found = operator.compute(context, tuple(leaves))
         pairs = [
             (value, gradient)
             for value, gradient in zip(found, result_gradients, strict=True)
@@ -163,7 +194,7 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
         gradients: Sequence[Tensor | None] = [None] * len(wanted)
         if pairs and wanted:
             values, given = zip(*pairs, strict=True)
-            if cast("TorchOperator", context.operator).counts_storage:
+            if operator.counts_storage:
                 given = tuple(gradient.clone() for gradient in given)
             gradients = torch.autograd.grad(values, wanted, given, allow_unused=True)
         each = iter(gradients)
@@ -178,17 +209,6 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
                 _put(tensors, place, target)(gradient)
 
     return run
-
-
-def _forward(context: TileContext) -> Callable[[tuple[Tensor | None, ...]], tuple[Tensor, ...]]:
-    """The operator's forward, whose results are a tuple."""
-    operator = cast("TorchOperator", context.operator)
-
-    def forward(operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-        found = operator.forward(context, operands)
-        return found if isinstance(found, tuple) else (found,)
-
-    return forward
 
 
 def _check(context: TileContext, found: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast, final
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.tape import Call, NotRecordable, Recorder, Watch, compile_calls, cut, reads_of
+from maniple.operators.operator.tape import Call, NotRecordable, Recorder, Watch, cut, reads_of
 
 if TYPE_CHECKING:
     from maniple.operators.operator.operator import TileContext
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
-Computed = Callable[..., tuple[Tensor, ...]]
 
 
 @final
@@ -55,21 +54,23 @@ class RecordedPass:
         calls: in order.
         forward: so many of them are forward's.
         operands: the number of each operand; None: absent.
+        drawn: of each tensor of random numbers.
         result_gradients: of each result's gradient.
         results: of each result.
         saved: of each value that forward saves, as the operator says.
         gradients: of the gradient of each wanted operand; None where there is none.
-        shapes: of the results and then of what is saved.
+        shapes: shape and dtype of the results and then of what is saved.
     """
 
     calls: tuple[Call, ...]
     forward: int
     operands: tuple[int | None, ...]
+    drawn: tuple[int, ...]
     result_gradients: tuple[int | None, ...]
     results: tuple[int, ...]
     saved: tuple[int, ...]
     gradients: tuple[int | None, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
     def backward(self, results: Sequence[int]) -> BackwardTape | None:
         """What backward computes; None where that would write over what it reads.
@@ -80,6 +81,7 @@ class RecordedPass:
         readable = {("result", place): self.results[place] for place in results}
         readable |= {("saved", place): number for place, number in enumerate(self.saved)}
         readable |= {("operand", place): n for place, n in enumerate(self.operands) if n is not None}
+        readable |= {("drawn", place): number for place, number in enumerate(self.drawn)}
         readable |= {("result_gradient", place): n for place, n in enumerate(self.result_gradients) if n is not None}
         wanted = [number for number in self.gradients if number is not None]
         calls = cut(self.calls, wanted, readable.values())
@@ -89,17 +91,15 @@ class RecordedPass:
         first: dict[int, tuple[str, int]] = {}
         for slot, number in readable.items():
             first.setdefault(number, slot)
-        slots = tuple(first[number] for number in sorted(read))
         forward = {id(call) for call in self.calls[: self.forward]}
-        again = tuple(str(call.function) for call in calls if id(call) in forward and not call.is_view)
-        return BackwardTape(compile_calls(calls, sorted(read), wanted), slots, again)
+        follows = _following(calls, readable.values())
+        again = tuple(str(call.function) for call in follows if id(call) in forward and not call.is_view)
+        return BackwardTape(tuple(calls), {number: first[number] for number in sorted(read)}, again)
 
-    def saving_forward(self) -> tuple[Computed, tuple[int, ...]]:
-        """What computes the results and then what is saved; and the places of the operands that it takes."""
-        wanted = [*self.results, *self.saved]
-        given = [number for number in self.operands if number is not None]
-        calls = cut(self.calls[: self.forward], wanted, given)
-        return compile_calls(calls, given, wanted), tuple(p for p, n in enumerate(self.operands) if n is not None)
+    def ahead(self) -> tuple[Call, ...]:
+        """The calls that lead from the operands to the results and to what is saved."""
+        given = [number for number in (*self.operands, *self.drawn) if number is not None]
+        return tuple(cut(self.calls[: self.forward], [*self.results, *self.saved], given))
 
 
 @final
@@ -108,13 +108,13 @@ class BackwardTape:
     """What backward computes of what it reads.
 
     Args:
-        function: gives the gradients.
-        reads: what it takes, by role and place.
+        calls: in order; they end in the gradients.
+        reads: what they take, by role and place, of each number.
         again: the operators of torch that forward has called already.
     """
 
-    function: Computed
-    reads: tuple[tuple[str, int], ...]
+    calls: tuple[Call, ...]
+    reads: Mapping[int, tuple[str, int]]
     again: tuple[str, ...]
 
 
@@ -143,7 +143,7 @@ def does_save(context: TileContext, operands: Sequence[Tensor | None], results: 
     if not operator.saves:
         return False
     placed = replace(context, stream=None, cores=1, training=True)
-    layouts = Layouts(_compact(operands), _compact(results), float_places(context, operands))
+    layouts = Layouts(_compact(operands), _compact(results), served_places(context, operands))
     return isinstance(_recorded(placed, layouts, saving=True), RecordedPass)
 
 
@@ -155,6 +155,12 @@ def float_places(context: TileContext, operands: Sequence[Tensor | None]) -> tup
         for place, operand in enumerate(operands)
         if operand is not None and operand.is_floating_point() and (places is None or place in places)
     )
+
+
+def served_places(context: TileContext, operands: Sequence[Tensor | None]) -> tuple[int, ...]:
+    """The operands whose gradients read what forward saves, by place."""
+    served = cast("TorchOperator", context.operator).served
+    return tuple(place for place in float_places(context, operands) if served is None or place in served)
 
 
 @lru_cache(maxsize=1024)
@@ -169,10 +175,14 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
     for place in layouts.wanted:
         cast("Tensor", operands[place]).requires_grad_()
     given = [_zeros(layout) for layout in layouts.result_gradients]
+    like = next((tensor for tensor in operands if tensor is not None and tensor.is_floating_point()), None)
+    drawn = [] if like is None else [like.new_zeros(each.shape) for each in operator.draws(context)]
+    # What is saved serves some gradients; for others the pass is another.
+    saving = saving and (operator.served is None or set(layouts.wanted) <= set(operator.served))
     try:
-        with Recorder([tensor for tensor in (*operands, *given) if tensor is not None]) as tape, Watch():
+        with Recorder([tensor for tensor in (*operands, *drawn, *given) if tensor is not None]) as tape, Watch():
             with torch.enable_grad():
-                found = operator.forward(context, tuple(operands))
+                found = operator.forward(context, (*operands, *drawn))
             results = found if isinstance(found, tuple) else (found,)
             forward = len(tape.calls)
             pairs = [(r, g) for r, g in zip(results, given, strict=True) if g is not None and r.requires_grad]
@@ -182,16 +192,17 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
                 values, seeds = zip(*pairs, strict=True)
                 gradients = torch.autograd.grad(values, wanted, seeds, allow_unused=True)
         ends = tuple(tape.number(tensor) for tensor in results)
-        saved = tuple(_saved(tape.calls[:forward], *place) for place in operator.saves if saving)
+        saved = _saved(tape.calls[:forward], operator.saves if saving else ())
         return RecordedPass(
-            tuple(tape.calls),
+            tuple(map(_without_unread, tape.calls)),
             forward,
             tuple(None if tensor is None else tape.number(tensor) for tensor in operands),
+            tuple(tape.number(tensor) for tensor in drawn),
             tuple(None if tensor is None else tape.number(tensor) for tensor in given),
             ends,
             saved,
             tuple(None if tensor is None else tape.number(tensor) for tensor in gradients),
-            tuple(tape.shape(number) for number in (*ends, *saved)),
+            tuple(tape.layout(number) for number in (*ends, *saved)),
         )
     except NotRecordable as reason:
         return str(reason)
@@ -199,12 +210,38 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
         return f"torch refuses zeros: {error}"
 
 
-def _saved(calls: Sequence[Call], name: str, place: int) -> int:
-    """The number of a value that forward saves: what the first call of that name gives at that place."""
+def _following(calls: Sequence[Call], given: Iterable[int]) -> list[Call]:
+    """The calls that follow from what is given; others make constants, such as a mask of places."""
+    known, found = set(given), list[Call]()
     for call in calls:
-        if call.function.overloadpacket.__name__ == name and (number := call.results[place]) is not None:
-            return number
-    raise NotRecordable(f"torch does not call {name} for this tile")
+        if not known.isdisjoint(call.reads()):
+            known.update(number for number in call.results if number is not None)
+            found.append(call)
+    return found
+
+
+def _without_unread(call: Call) -> Call:
+    """A call without what torch passes and does not read: a batch norm's running statistics, where it trains."""
+    if call.name == "native_batch_norm_backward" and call.args[7] is True:
+        return replace(call, args=(*call.args[:3], None, None, *call.args[5:]))
+    return call
+
+
+def _saved(calls: Sequence[Call], wanted: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+    """The numbers of the values that forward saves: what the first call of a name gives at a place.
+
+    Each is looked for from the call on that gave the one before it.
+    """
+    found: list[int] = []
+    rest = iter(calls)
+    call = next(rest, None)
+    for name, place in wanted:
+        while call is not None and (call.name != name or call.results[place] is None):
+            call = next(rest, None)
+        if call is None:
+            raise NotRecordable(f"torch does not call {name} for this tile")
+        found.append(cast("int", call.results[place]))
+    return tuple(found)
 
 
 def _layout(tensor: Tensor | None) -> Layout | None:

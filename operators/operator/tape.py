@@ -34,6 +34,8 @@ _ASKS = frozenset(
 )
 """What torch calls where a program asks of what shape a tensor is, and how it lies."""
 _OF_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
+Made = tuple[torch.Size, torch.dtype, tuple[int, ...]]
+_DETACH = torch.ops.aten.detach.default
 _LEAVES = frozenset(("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage"))
 """Methods by which values leave torch, of which a `Recorder` does not hear."""
 
@@ -63,6 +65,7 @@ class Call:
         several: whether it gives a list or tuple.
         is_view: whether it computes nothing.
         changes: the value whose memory it writes to; what is there then is another value.
+        made: shape, dtype and stride of each result; None for what is no tensor.
     """
 
     function: Overload
@@ -72,6 +75,12 @@ class Call:
     several: bool
     is_view: bool
     changes: int | None = None
+    made: tuple[Made | None, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The operator's, without its signature: ``"gelu"``."""
+        return str(self.function.overloadpacket.__name__)
 
     def reads(self) -> Iterator[int]:
         """The values that it reads."""
@@ -91,6 +100,7 @@ class Recorder(TorchDispatchMode):
         self.calls: list[Call] = []
         # Held, so that no two tensors have one id.
         self._held: list[Tensor] = list(given)
+        self._same: list[Tensor] = []
         self._given = len(given)
         self._number = {id(tensor): number for number, tensor in enumerate(given)}
 
@@ -105,9 +115,9 @@ class Recorder(TorchDispatchMode):
             raise NotRecordable("it reads a tensor that is no operand")
         return found
 
-    def shape(self, number: int) -> tuple[int, ...]:
-        """The shape of a value."""
-        return tuple(self._held[number].shape)
+    def layout(self, number: int) -> tuple[tuple[int, ...], torch.dtype]:
+        """The shape and the dtype of a value."""
+        return tuple(self._held[number].shape), self._held[number].dtype
 
     def __torch_dispatch__(
         self, func: Overload, types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
@@ -137,12 +147,20 @@ class Recorder(TorchDispatchMode):
             number = len(self._held)
             self._number[id(found)] = number
             self._held.append(cast("Tensor", found))
-            self.calls.append(Call(func, *noted, (number,), several=False, is_view=False, changes=changed))
+            layouts = _layouts(made)
+            self.calls.append(
+                Call(func, *noted, (number,), several=False, is_view=False, changes=changed, made=layouts)
+            )
             return found
         is_view = any(end.alias_info is not None for end in schema.returns)
         if all(item is None or id(item) in self._number for item in made):
             return found
-        self.calls.append(Call(func, *noted, tuple(self._add(item) for item in made), several, is_view))
+        if func is _DETACH:  # the same value
+            self._number[id(found)] = self._number[id(args[0])]
+            self._same.append(cast("Tensor", found))
+            return found
+        numbers = tuple(self._add(item) for item in made)
+        self.calls.append(Call(func, *noted, numbers, several, is_view, made=_layouts(made)))
         return found
 
     def _changed(self, func: Overload, args: Sequence[object]) -> int:
@@ -156,7 +174,7 @@ class Recorder(TorchDispatchMode):
         if not name.endswith("_") or not isinstance(target, Tensor) or self.number(target) < self._given:
             raise NotRecordable(f"{func} changes a tensor")
         memory = memory_of(target)
-        if any(each is not target and memory_of(each) == memory for each in self._held):
+        if any(each is not target and memory_of(each) == memory for each in (*self._held, *self._same)):
             raise NotRecordable(f"{func} changes a tensor of which there is a view")
         return self.number(target)
 
@@ -209,43 +227,18 @@ def reads_of(calls: Sequence[Call], wanted: Sequence[int]) -> set[int]:
     return ({number for call in calls for number in call.reads()} | set(wanted)) - made
 
 
-def compile_calls(
-    calls: Sequence[Call], given: Sequence[int], wanted: Sequence[int]
-) -> Callable[..., tuple[Tensor, ...]]:
-    """Give a function of the given tensors that makes the calls and gives the wanted ones.
-
-    A value is let go after the last call that reads it.
-    """
-    last: dict[int, int] = {}
-    for at, call in enumerate(calls):
-        last.update(dict.fromkeys([*call.reads(), *(made for made in call.results if made is not None)], at))
-    known = set(given)
-    names: dict[str, object] = {}
-    lines = [f"def run({', '.join(f'v{number}' for number in given)}):"]
-    for at, call in enumerate(calls):
-        names[f"f{at}"] = call.function
-        items = [_source(item, f"c{at}_{place}", names) for place, item in enumerate(call.args)]
-        items += [f"{key}={_source(item, f'c{at}{key}', names)}" for key, item in call.named.items()]
-        # What is given is not made again: a call may give it beside something else.
-        targets = ["_" if number is None or number in known else f"v{number}" for number in call.results]
-        left = ", ".join(targets) + ("," if call.several else "")
-        lines.append(f"    {left} = f{at}({', '.join(items)})")
-        gone = [number for number, end in last.items() if end == at and number not in known and number not in wanted]
-        if gone:
-            lines.append(f"    {' = '.join(f'v{number}' for number in gone)} = None")
-    lines.append(f"    return ({''.join(f'v{number}, ' for number in wanted)})")
-    exec("\n".join(lines), names)  # noqa: S102  (the text is made of numbers alone)
-    return cast("Callable[..., tuple[Tensor, ...]]", names["run"])
-
-
-def _source(item: object, name: str, names: dict[str, object]) -> str:
+def source_of(item: object, name: str, names: dict[str, object]) -> str:
     """How a call's argument is written: a value by its number, what holds values piece by piece, else by a name."""
     if isinstance(item, Value):
         return f"v{item.number}"
     if isinstance(item, list | tuple) and any(True for _ in _numbers(item)):
-        return f"[{', '.join(_source(each, f'{name}_{at}', names) for at, each in enumerate(item))}]"
+        return f"[{', '.join(source_of(each, f'{name}_{at}', names) for at, each in enumerate(item))}]"
     names[name] = item
     return name
+
+
+def _layouts(made: Sequence[object]) -> tuple[Made | None, ...]:
+    return tuple((item.shape, item.dtype, item.stride()) if isinstance(item, Tensor) else None for item in made)
 
 
 def _numbers(item: Any) -> Iterator[int]:

@@ -9,16 +9,35 @@ again whole, under autograd.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from maniple.operators.operator.operator import TileContext
+    from maniple.operators.operator.random_stream import RandomStream
     from maniple.operators.rules.tile import Tile
+
+
+class AbstractDrawn(ABC):
+    """A tensor of random numbers that a tile reads."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of the tile's part."""
+
+    @abstractmethod
+    def draw(self, stream: RandomStream, dtype: torch.dtype) -> Tensor:
+        """The numbers of the step that runs, where the stream's clock lies."""
 
 
 class TorchOperator(AbstractOperator):
@@ -44,9 +63,25 @@ class TorchOperator(AbstractOperator):
     def saves(self) -> tuple[tuple[str, int], ...]:
         """For every saved region of the rule the operator of torch that gives its value in forward, and at what place.
 
-        E.g. ``("native_layer_norm", 1)``.
+        E.g. ``("native_layer_norm", 1)``; in the order of these calls.
         """
         return ()
+
+    @property
+    def served(self) -> tuple[int, ...] | None:
+        """The operands whose gradients read what is saved; None: all."""
+        return None
+
+    def draws(self, context: TileContext) -> tuple[AbstractDrawn, ...]:
+        """The random numbers of a tile: ``forward`` is given them behind the operands, in each pass the same."""
+        del context
+        return ()
+
+    def compute(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+        """The tile's results, of the random numbers of the step that runs."""
+        drawn = drawn_for(self, context, operands)
+        found = self.forward(context, (*operands, *(draw() for draw in drawn)))
+        return found if isinstance(found, tuple) else (found,)
 
     @property
     def counts_storage(self) -> bool:
@@ -77,3 +112,21 @@ class TorchOperator(AbstractOperator):
         from maniple.operators.operator.autograd_kernel import KERNELS
 
         return KERNELS
+
+
+def drawn_for(
+    operator: TorchOperator, context: TileContext, operands: tuple[Tensor | None, ...]
+) -> tuple[Callable[[], Tensor], ...]:
+    """What draws each of a tile's tensors of random numbers, when it is called.
+
+    Raises:
+        TypeError: the operator draws, and its context has no stream.
+    """
+    wanted = operator.draws(context)
+    if not wanted:
+        return ()
+    if context.stream is None:
+        raise TypeError(f"{operator.name}: needs a random stream")
+    stream = context.stream
+    dtype = next(tensor.dtype for tensor in operands if tensor is not None and tensor.is_floating_point())
+    return tuple(partial(each.draw, stream, dtype) for each in wanted)

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from maniple.operators.library.dense.attention import Attention
 from maniple.operators.library.dense.recurrent import Recurrent
+from maniple.operators.library.dense.torch_recurrent import TorchRecurrent
 from maniple.operators.library.randomness.draw import Draw
 from maniple.operators.library.randomness.dropout import Dropout, DropoutVariant
 from maniple.operators.operator.call_under_mode import call_under_mode
@@ -165,12 +166,14 @@ class InjectedDropout(TorchFunctionMode):
 
     def _attention(self, *operands: torch.Tensor | None) -> torch.Tensor:
         node = self._next(Attention, None)
-        return cast("Attention", node.operator).forward(self._context(node), operands)
+        (found,) = cast("Attention", node.operator).compute(self._context(node), operands)
+        return found
 
     def _recurrent(self, x: torch.Tensor, first: Any, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         node = self._next(Recurrent, None)
         states = (first,) if isinstance(first, torch.Tensor) else first
-        return cast("Recurrent", node.operator).forward(self._context(node), (x, *states, *weights))
+        layers = TorchRecurrent(cast("Recurrent", node.operator))
+        return layers.compute(self._context(node), (x, *states, *weights))
 
 
 def _drawing(graph: Graph) -> Iterator[Node]:

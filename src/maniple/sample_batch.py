@@ -15,6 +15,7 @@ from maniple.process.error import RequestError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from maniple.operators.graph.batch import BatchForm
     from maniple.operators.graph.graph import Graph
     from maniple.step_run import LoadedProgram
 
@@ -84,14 +85,20 @@ class GivenBatch:
     samples: SampleBatch | None = None
 
     @classmethod
-    def of(cls, graph: Graph, args: Sequence[object], kwargs: Mapping[str, object], names: Sequence[str]) -> GivenBatch:
+    def of(
+        cls,
+        form: BatchForm,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        names: Sequence[str] | None = None,
+    ) -> GivenBatch:
         """Check what a call was given.
 
         Args:
-            graph: the graph.
+            form: what batches of the graph are.
             args: by position; or a batch of a loader alone.
             kwargs: by name.
-            names: the inputs that the program needs.
+            names: the inputs that the program needs; None: all.
 
         Raises:
             RequestError: it does not fit the graph.
@@ -100,10 +107,10 @@ class GivenBatch:
             size = len(args[0])
             if kwargs:
                 raise RequestError(f"expected a batch of a loader alone, got {', '.join(kwargs)} beside it")
-            if not 0 < size <= graph.batch:
-                raise RequestError(f"the batch has {size} samples, the graph {graph.batch}; give the loader batch=")
+            if not 0 < size <= form.batch:
+                raise RequestError(f"the batch has {size} samples, the graph {form.batch}; give the loader batch=")
             return cls(size, {}, args[0])
-        inputs, size = check_batch(graph, args, kwargs, names)
+        inputs, size = form.check(args, kwargs, names)
         return cls(size, inputs)
 
     def told(self) -> dict[str, torch.Tensor]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 
 from maniple.operators.lowering.operator_body import AssignBinder, UpdateBinder
+from maniple.process.error import RunError
 from maniple.process.interruption import hold_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from maniple.operators.lowering.step_program import Port
     from maniple.runtime.execution.replay import Replay
@@ -141,3 +142,23 @@ class StoppedStep:
             else "before any parameter was updated at this rank"
         )
         return f"step {self.step.number} was stopped {found} ({self.reason})"
+
+
+@final
+class Watch:
+    """What is told of a failure in what is done under it, which goes on from there; one for many uses.
+
+    Args:
+        tell: told of each.
+    """
+
+    def __init__(self, tell: Callable[[RunError], None]) -> None:
+        self._tell = tell
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Tell of a failure."""
+        if isinstance(error, RunError):
+            self._tell(error)

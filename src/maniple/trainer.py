@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from math import isnan
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Self
@@ -14,6 +13,7 @@ import torch
 from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse
+from maniple.operators.graph.batch import BatchForm
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import (
     STEP,
@@ -38,7 +38,7 @@ from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.session.telling import Telling
 from maniple.sample_batch import GivenBatch, SampleBatch
 from maniple.step_log import StepLog
-from maniple.step_run import LoadedProgram, StepRun, StoppedStep
+from maniple.step_run import LoadedProgram, StepRun, StoppedStep, Watch
 from maniple.trainer_checkpoint import take_stored
 from maniple.trainer_interchange import TrainerInterchange
 
@@ -115,6 +115,7 @@ class Trainer(TrainerInterchange):
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
+        self._watching, self._form = Watch(self._stop), BatchForm.of(graph)
         self._seed = seed
         self._log = StepLog()
         self._open(stored)
@@ -205,11 +206,12 @@ class Trainer(TrainerInterchange):
     @in_turn
     def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
-        given = GivenBatch.of(self.graph, args, kwargs, [tensor.name for tensor in self.graph.inputs])
+        given = GivenBatch.of(self._form, args, kwargs)
         numbers = self.hyper.table(self._steps_before + self._steps + 1)
         loaded = self._load("step", given.size)
-        told, whole = given.told(), self._steps % DIGEST_EVERY == 0
-        self._call(f"step {self._steps} of {given.size} samples{self.hyper}", told, whole=whole)
+        if self._world.size > 1:
+            told, whole = given.told(), self._steps % DIGEST_EVERY == 0
+            self._call(f"step {self._steps} of {given.size} samples{self.hyper}", told, whole=whole)
         batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=keep)
         with self._watch():
             loaded.replay.prepare()
@@ -236,7 +238,7 @@ class Trainer(TrainerInterchange):
     def _collect(self, step: StepRun) -> float:
         with self._watch():
             step.run.wait()
-        taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self.graph.batch)))
+        taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self._form.batch)))
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
@@ -254,7 +256,7 @@ class Trainer(TrainerInterchange):
             msg = f"graph {self.graph.name!r} has no output to evaluate; name one with output(name, tensor)"
             raise RequestError(msg)
         names = list(self._load("evaluate", self.graph.batch).inputs)
-        given = GivenBatch.of(self.graph, args, kwargs, names)
+        given = GivenBatch.of(self._form, args, kwargs, names)
         loaded = self._load("evaluate", given.size)
         self._call(f"evaluate of {given.size} samples", given.told())
         batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=False)
@@ -346,15 +348,13 @@ class Trainer(TrainerInterchange):
         with self._watch():
             self._runtime.admit(self._name)
 
-    @contextmanager
-    def _watch(self) -> Iterator[None]:
+    def _watch(self) -> Watch:
         """Wait for steps; what stops one ends the trainer, which from then on says how far that step came."""
-        try:
-            yield
-        except RunError as error:
-            unread = [step for loaded in self._loaded.values() for step in loaded.unread]
-            self._stopped = self._stopped or StoppedStep.first(unread, error)
-            raise
+        return self._watching
+
+    def _stop(self, error: RunError) -> None:
+        unread = [step for loaded in self._loaded.values() for step in loaded.unread]
+        self._stopped = self._stopped or StoppedStep.first(unread, error)
 
     @in_turn
     def close(self) -> None:

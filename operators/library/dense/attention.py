@@ -7,9 +7,10 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.randomness.dropout import check_probability
-from maniple.operators.operator.operator import Cost, float_dtype
+from maniple.operators.operator.axes import present_shape
+from maniple.operators.operator.operator import BackwardReads, Cost, float_dtype
 from maniple.operators.operator.torch_operator import TorchOperator
-from maniple.operators.rules.rule import Rule, Shape
+from maniple.operators.rules.rule import Rule, Saved, Shape
 from maniple.operators.rules.tile import Tile
 from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
@@ -17,9 +18,14 @@ from maniple.regions.rectangle import Rect
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from maniple.operators.library.randomness.dropout_mask import DropFactors
     from maniple.operators.operator.builder import Tensor as Handle
     from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
+
+
+FUSED_RANK = 4
+"""The dimensions of what torch's fused kernel takes: samples, heads, queries or keys, features."""
 
 
 @final
@@ -29,9 +35,14 @@ class Attention(TorchOperator):
 
     With grouped queries their heads are ``(h r!)``: ``r`` heads of queries share one of keys and values. A mask's
     dimension of extent 1 is for all elements of that dimension. A causal tile knows from its place along ``q`` which
-    keys its queries may see. Weights are dropped by the element's place in the whole tensor of weights; keys then stay
-    whole (``t!``). A composite where the keys are split: the maximum, the sum of exponentials and the sum of weighted
-    values fold, as the blocks of Dao et al., FlashAttention, 2022, section 3.1, do.
+    keys its queries may see. Weights are dropped by the element's place in the whole tensor of weights; keys and
+    features of values then stay whole (``t!``, ``e!``). A composite where the keys or the features of values are split:
+    the maximum, the sum of exponentials and the sum of weighted values fold, as the blocks of Dao et al.,
+    FlashAttention, 2022, section 3.1, do.
+
+    Forward is torch's fused kernel, which gives the logarithm of each query's sum of exponentials besides; backward
+    reads that, and computes no score again but within its own kernel. The gradient of a mask has no such kernel: all is
+    computed again for it. Where weights are dropped they are kept, as torch keeps them.
 
     Operands: queries, keys, values, and a mask (bool: what takes part; float: added to the scores).
 
@@ -49,6 +60,7 @@ class Attention(TorchOperator):
 
     name: ClassVar[str] = "scaled_dot_product_attention"
     random: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None, results=(0,))
 
     def __post_init__(self) -> None:
         check_probability(self.name, self.dropout_p)
@@ -57,7 +69,26 @@ class Attention(TorchOperator):
         """The rule above; see ``AbstractOperator.rule``."""
         patterns, sizes = self._patterns(shapes)
         queries, keys, values, mask, result = patterns
-        return Rule.parse(f"{queries}, {keys}, {values}, [{mask}] -> {result}", sizes=sizes)
+        rows = result.rpartition(" ")[0]
+        saved: tuple[Saved, ...] = ()
+        if self.dropout_p:
+            saved = Saved("weights", f"{rows} t!"), Saved("dropped", f"{rows} t!")
+        elif len(present_shape(shapes[0], self.name)) <= FUSED_RANK:
+            missing = FUSED_RANK - len(present_shape(shapes[0], self.name))
+            saved = (Saved("lse", " ".join([*["1"] * missing, rows])),)
+        return Rule.parse(f"{queries}, {keys}, {values}, [{mask}] -> {result}", sizes=sizes, saved=saved)
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """See ``TorchOperator.saves``."""
+        return (
+            (("_softmax", 0), ("mul", 0)) if self.dropout_p else (("_scaled_dot_product_flash_attention_for_cpu", 1),)
+        )
+
+    @property
+    def served(self) -> tuple[int, ...] | None:
+        """See ``TorchOperator.served``: the gradient of a mask does not follow from sums of exponentials."""
+        return None if self.dropout_p else (0, 1, 2)
 
     def _patterns(self, shapes: tuple[Shape | None, ...]) -> tuple[tuple[str, ...], dict[str, int]]:
         """The dimensions of queries, keys, values, mask and result, and the extents that no dimension gives.
@@ -69,7 +100,7 @@ class Attention(TorchOperator):
         if query is None or key is None or len(query) < 3 or len(key) != len(query):
             raise RequestError(f"{self.name}: expected (batch, ..., queries, features) twice, got {query} and {key}")
         outer = ["b", "h", *(f"h{axis}" for axis in range(2, len(query) - 2))][: len(query) - 2]
-        heads, sizes, along = list(outer), {}, "t!" if self.dropout_p else "t"
+        heads, sizes, along, width = list(outer), {}, *(("t!", "e!") if self.dropout_p else ("t", "e"))
         if self.enable_gqa and query[-3] != key[-3]:
             if query[-3] % key[-3]:
                 raise RequestError(
@@ -78,7 +109,7 @@ class Attention(TorchOperator):
             heads[-1], sizes = f"({outer[-1]} r!)", {"r": query[-3] // key[-3]}
         mask = "" if len(shapes) < 4 or shapes[3] is None else _mask_axes(shapes[3], query, key, [*heads, "q", along])
         queries, keys = " ".join(heads), " ".join(outer)
-        patterns = (f"{queries} q d!", f"{keys} {along} d!", f"{keys} {along} e", mask, f"{queries} q e")
+        patterns = (f"{queries} q d!", f"{keys} {along} d!", f"{keys} {along} {width}", mask, f"{queries} q {width}")
         return patterns, sizes
 
     def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
@@ -86,32 +117,95 @@ class Attention(TorchOperator):
         return (float_dtype((*dtypes[:3], *(dtype for dtype in dtypes[3:] if dtype != "bool")), where),)
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``: two products, computed again in backward, with five more."""
+        """See ``AbstractOperator.flops``: two products, and in backward the gradients of both products' operands.
+
+        The fused kernel makes the scores once more within backward, in blocks that it does not keep; where weights are
+        dropped they are kept.
+        """
         points = tile.result_rects[0].volume // tile.extent("e") * tile.extent("t")
-        forward = 2 * points * (tile.extent("d") + tile.extent("e"))
-        # The scores, once more, and the gradients of both products' operands.
-        backward = 2 * points * (3 * tile.extent("d") + 2 * tile.extent("e"))
-        return Cost(forward, forward + backward)
+        deep, wide = tile.extent("d"), tile.extent("e")
+        scores = 0 if self.dropout_p else deep
+        return Cost(2 * points * (deep + wide), 2 * points * (scores + 2 * deep + 2 * wide))
 
     def exchanges(self) -> tuple[str, ...]:
         """See ``AbstractOperator.exchanges``."""
-        return ("t",)
+        return () if self.dropout_p else ("t", "e")
+
+    def draws(self, context: TileContext) -> tuple[DropFactors, ...]:
+        """See ``TorchOperator.draws``: what dropout multiplies the tile's weights by."""
+        from maniple.operators.library.randomness.dropout_mask import DropFactors
+
+        if not (self.dropout_p and context.training):
+            return ()
+        rect, extents = context.tile.result_rects[0], dict(context.extents)
+        names = ("b", "h", *(f"h{axis}" for axis in range(2, len(rect.lo) - 2)))[: len(rect.lo) - 2]
+        whole = [*(extents[name] for name in names), extents["q"], extents["t"]]
+        whole[-3] *= extents.get("r", 1)
+        part = Rect((*rect.lo[:-1], 0), (*rect.hi[:-1], extents["t"]))
+        return (DropFactors(self.dropout_p, tuple(whole), part),)
 
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
         """See ``TorchOperator.forward``."""
-        from torch.nn import functional as F
-
-        query, key, value, mask = operands
+        query, key, value, mask, *drawn = operands
         if query is None or key is None or value is None:
             raise TypeError(f"{self.name}: forward needs queries, keys and values")
-        if self.dropout_p and context.training:
-            weights = self._scores(context, query, key, mask).softmax(-1) * self._dropout_mask(context, key)
-            return weights @ _repeat(value, query)
-        grouped = query.shape[-3] != key.shape[-3]
-        seen = self._causal_mask(context, key.shape[-2])
-        if seen is not None:
-            mask = seen if mask is None else _both(mask, seen)
-        return F.scaled_dot_product_attention(query, key, value, mask, scale=self.scale, enable_gqa=grouped)
+        if drawn and drawn[0] is not None:
+            return self._dropped(context, query, key, value, mask, drawn[0])
+        lowest, end = context.tile.range("q")
+        along = self.is_causal and lowest == 0 and mask is None
+        if self.is_causal:
+            if not along:
+                seen = self._causal_mask(context, key.shape[-2])
+                mask = seen if mask is None or seen is None else _both(mask, seen)
+            # No query of the tile sees a later key.
+            key, value = key[..., :end, :], value[..., :end, :]
+            mask = mask if mask is None else mask[..., :end]
+        return self._fused(query, key, value, mask, along=along)
+
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, along: bool) -> Tensor:
+        """Attention by torch's fused kernel, or as torch computes it where it has none.
+
+        Args:
+            query: The queries.
+            key: The keys.
+            value: The values.
+            mask: What takes part, or what is added.
+            along: Whether query ``i`` sees keys ``0..i``.
+        """
+        from torch.nn import functional as F
+
+        from maniple.operators.operator.aten_overload import fused_attention
+
+        if query.is_cuda or query.ndim > FUSED_RANK or (mask is not None and mask.requires_grad):
+            grouped = query.shape[-3] != key.shape[-3]
+            return F.scaled_dot_product_attention(
+                query, key, value, mask, is_causal=along, scale=self.scale, enable_gqa=grouped
+            )
+        scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
+        width = value.shape[-1]
+        deepest = max(query.shape[-1], width)
+        given = [_as_fused(tensor, deepest) for tensor in (query, key, value)]
+        mask = None if mask is None else _added(mask, query)[(None,) * (FUSED_RANK - mask.ndim)]
+        found, _ = fused_attention(*given, 0.0, along, attn_mask=mask, scale=scale)
+        found = found if deepest == width else found[..., :width]
+        return found if query.ndim == FUSED_RANK else found[0]
+
+    def _dropped(
+        self, context: TileContext, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, factors: Tensor
+    ) -> Tensor:
+        """Attention whose weights are multiplied by factors; keys are not repeated for the queries of a group."""
+        import torch
+
+        scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
+        keys, values = key.reshape(-1, *key.shape[-2:]), value.reshape(-1, *value.shape[-2:])
+        queries = query.reshape(keys.shape[0], -1, query.shape[-1])
+        shape = (*query.shape[:-1], key.shape[-2])
+        scores = torch.baddbmm(queries.new_zeros(()), queries, keys.mT, beta=0, alpha=scale).view(shape)
+        # Added, for then the gradient of the scores asks for no mask.
+        for seen in (mask, self._causal_mask(context, key.shape[-2])):
+            scores = scores if seen is None else scores + _added(seen, scores)
+        weights = (scores.softmax(-1) * factors).view(keys.shape[0], -1, key.shape[-2])
+        return torch.bmm(weights, values).view(*query.shape[:-1], value.shape[-1])
 
     def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
@@ -165,19 +259,6 @@ class Attention(TorchOperator):
         first = context.tile.range("t")[0]
         return places >= torch.arange(first, first + keys)
 
-    def _dropout_mask(self, context: TileContext, key: Tensor) -> Tensor:
-        """What dropout multiplies the tile's weights by."""
-        from maniple.operators.library.randomness.dropout_mask import drawn_factors
-
-        if context.stream is None:
-            raise TypeError(f"{self.name}: needs a random stream")
-        rect, extents, keys = context.tile.result_rects[0], dict(context.extents), key.shape[-2]
-        names = ("b", "h", *(f"h{axis}" for axis in range(2, len(rect.lo) - 2)))[: len(rect.lo) - 2]
-        whole = [*(extents[name] for name in names), extents["q"], keys]
-        whole[-3] *= extents.get("r", 1)
-        part = Rect((*rect.lo[:-1], 0), (*rect.hi[:-1], keys))
-        return drawn_factors(context.stream, self.dropout_p, tuple(whole), part, key.dtype)
-
 
 def _mask_axes(mask: Shape, query: Shape, key: Shape, full: list[str]) -> str:
     """A mask's dimensions as the rule writes them: those of the scores, from the last, or 1.
@@ -190,6 +271,22 @@ def _mask_axes(mask: Shape, query: Shape, key: Shape, full: list[str]) -> str:
     if offset < 0 or any(extent not in {1, scores[offset + axis]} for axis, extent in enumerate(mask)):
         raise RequestError(f"scaled_dot_product_attention: expected a mask for scores of shape {scores}, got {mask}")
     return " ".join(full[offset + axis] if extent == scores[offset + axis] else "1" for axis, extent in enumerate(mask))
+
+
+def _as_fused(tensor: Tensor, width: int) -> Tensor:
+    """A tensor of samples, heads, rows and so many features; zeros beside features change no product."""
+    from torch.nn import functional as F
+
+    whole = tensor[(None,) * (FUSED_RANK - tensor.ndim)]
+    whole = whole if whole.shape[-1] == width else F.pad(whole, (0, width - whole.shape[-1]))
+    return whole if whole.stride(-1) == 1 else whole.contiguous()
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask as what is added to scores."""
+    import torch
+
+    return mask if mask.is_floating_point() else torch.where(mask, like.new_zeros(()), like.new_full((), -inf))
 
 
 def _repeat(keys: Tensor, queries: Tensor) -> Tensor:

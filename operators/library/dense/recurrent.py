@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.operators.library.dense.torch_recurrent import TorchRecurrent, TorchRecurrentCell
 from maniple.operators.library.randomness.dropout import check_probability
 from maniple.operators.operator.axes import check_at_least, present_shape
-from maniple.operators.operator.operator import Cost, Initial, ParameterSpec
-from maniple.operators.operator.torch_operator import TorchOperator
-from maniple.operators.rules.rule import Rule, Shape
+from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Initial, Kernels, ParameterSpec
+from maniple.operators.rules.rule import Rule, Saved, Shape
 from maniple.operators.rules.tile import Tile
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from maniple.operators.library.randomness.dropout_mask import DropFactors
     from maniple.operators.operator.operator import TileContext
 
 _GATES = {"lstm": 4, "gru": 3}
@@ -24,12 +23,12 @@ _GATES = {"lstm": 4, "gru": 3}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Recurrent(TorchOperator):
+class Recurrent(AbstractOperator):
     """torch.nn.LSTM and GRU: ``"s b i!, l! b h!, ... -> s! b o!, l! b h!"``, the samples split and all else whole.
 
     A step needs the step before it, so the sequence is not split; a gate needs the whole state, so nor is the state. To
     pipeline layers or steps, write cells. Between layers, elements are dropped by their place in the whole layer's
-    result.
+    result. Forward keeps what backward reads, as ``saved`` lists it.
 
     Operands: the sequence, the first hidden state, the first cell state of an LSTM (both or none), then for each layer
     and direction weight_ih, weight_hh, with a bias bias_ih and bias_hh, and with projections weight_hr. Results: the
@@ -60,6 +59,7 @@ class Recurrent(TorchOperator):
     name: ClassVar[str] = "recurrent"
     gradients_together: ClassVar[bool] = True
     random: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None, results=(0,))
 
     def __post_init__(self) -> None:
         if self.mode not in _GATES:
@@ -100,7 +100,20 @@ class Recurrent(TorchOperator):
         given = [order.format(self.input_size), *(f"[{state}]" for state in states)]
         given += [" ".join(map(str, spec.shape)) for spec in self.parameters()]
         results = [order.format(self.directions * self.output_size), *states]
-        return Rule.parse(f"{', '.join(given)} -> {', '.join(results)}")
+        return Rule.parse(f"{', '.join(given)} -> {', '.join(results)}", saved=self.saved())
+
+    def saved(self) -> tuple[Saved, ...]:
+        """What forward keeps of every layer in every direction, and of what each inner layer gives."""
+        layers, width = self.num_layers * self.directions, self.hidden_size
+        found = [Saved("gates", f"{layers} s! b {4 * width}")]
+        if self.mode == "lstm":
+            found += [Saved("cells", f"{layers} s! b {width}"), Saved("squashed", f"{layers} s! b {width}")]
+        if self.proj_size:
+            found.append(Saved("full", f"{layers} s! b {width}"))
+        if self.num_layers > 1:
+            inner = f"{self.num_layers - 1} s! b {self.directions * self.output_size}"
+            found += [Saved("hidden", inner), Saved("dropped", inner)][: 2 if self.dropout else 1]
+        return tuple(found)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
@@ -119,64 +132,48 @@ class Recurrent(TorchOperator):
 
     def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
         """See ``AbstractOperator.result_dtypes``."""
-        (dtype,) = super(Recurrent, self).result_dtypes(dtypes, where)
+        (dtype,) = AbstractOperator.result_dtypes(self, dtypes, where)
         return (dtype,) * (1 + self.states)
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``: backward computes forward again, and then twice as much."""
+        """See ``AbstractOperator.flops``: for each product of forward, backward has one for each of its operands."""
         weights = sum(rect.volume for rect in tile.operand_rects[1 + self.states :] if rect is not None)
         forward = 2 * weights * tile.extent("s") * tile.extent("b")
-        return Cost(forward, 3 * forward)
+        return Cost(forward, 2 * forward)
 
-    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-        """See ``TorchOperator.forward``: layer by layer, for torch would draw a mask of its own between them."""
-        import torch
-
-        x = operands[0]
-        if x is None:
-            raise TypeError(f"{self.mode}: forward needs its sequence")
-        weights = [weight for weight in operands[1 + self.states :] if weight is not None]
-        batch = x.shape[0 if self.batch_first else 1]
-        layers, widths = self.num_layers * self.directions, (self.output_size, self.hidden_size)
-        first = [
-            x.new_zeros((layers, batch, width)) if state is None else state
-            for width, state in zip(widths, operands[1 : 1 + self.states], strict=False)
-        ]
-        each = self.directions * ((4 if self.bias else 2) + (self.proj_size > 0))
-        last: list[tuple[Tensor, ...]] = []
-        for layer in range(self.num_layers):
-            states = [state[layer * self.directions : (layer + 1) * self.directions] for state in first]
-            own = weights[layer * each : (layer + 1) * each]
-            options = (self.bias, 1, 0.0, context.training, self.bidirectional, self.batch_first)
-            if self.mode == "lstm":
-                x, *ends = torch.lstm(x, states, own, *options)
-            else:
-                x, *ends = torch.gru(x, states[0], own, *options)
-            last.append(tuple(ends))
-            if layer + 1 < self.num_layers and self.dropout and context.training:
-                x = x * self._dropout_mask(context, x, layer)
-        return (x, *(torch.cat(states) for states in zip(*last, strict=True)))
-
-    def _dropout_mask(self, context: TileContext, x: Tensor, layer: int) -> Tensor:
-        """What dropout multiplies a layer's result by: the layers' results lie one after the other in one tensor."""
-        from maniple.operators.library.randomness.dropout_mask import drawn_factors
+    def draws(self, context: TileContext) -> tuple[DropFactors, ...]:
+        """What dropout multiplies the inner layers' results by: these lie one after the other in one tensor."""
+        from maniple.operators.library.randomness.dropout_mask import DropFactors
         from maniple.regions.rectangle import Rect
 
-        if context.stream is None:
-            raise TypeError(f"{self.mode}: needs a random stream")
-        low, high = context.tile.range("b")
-        steps, width = context.extent("s"), x.shape[2]
-        ranges = [(low, high), (0, steps)] if self.batch_first else [(0, steps), (low, high)]
-        ranges = [(layer, layer + 1), *ranges, (0, width)]
+        if not (self.dropout and context.training):
+            return ()
+        (low, high), steps = context.tile.range("b"), context.extent("s")
+        width = self.directions * self.output_size
+        part = [(low, high), (0, steps)] if self.batch_first else [(0, steps), (low, high)]
         whole = [context.extent("b"), steps] if self.batch_first else [steps, context.extent("b")]
-        rect = Rect(tuple(first for first, _ in ranges), tuple(last for _, last in ranges))
-        shape = (self.num_layers, *whole, width)
-        return drawn_factors(context.stream, self.dropout, shape, rect, x.dtype)[0]
+        found = []
+        for layer in range(self.num_layers - 1):
+            ranges = [(layer, layer + 1), *part, (0, width)]
+            rect = Rect(tuple(first for first, _ in ranges), tuple(last for _, last in ranges))
+            found.append(DropFactors(self.dropout, (self.num_layers, *whole, width), rect))
+        return tuple(found)
+
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
+        from maniple.operators.library.dense.recurrent_gradients import bind_backward
+        from maniple.operators.library.dense.recurrent_kernels import bind_forward
+
+        return Kernels(bind_forward, bind_backward)
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``: torch's own layers, computed again in backward."""
+        return TorchRecurrent(self).stand_in()
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class RecurrentCell(TorchOperator):
+class RecurrentCell(AbstractOperator):
     """torch.nn.LSTMCell and GRUCell: one step of one layer, ``"b i!, b h!, ... -> b h!"``, the samples split.
 
     Operands: the input, the hidden state, the cell state of an LSTM, weight_ih, weight_hh, bias_ih, bias_hh. Results:
@@ -196,6 +193,7 @@ class RecurrentCell(TorchOperator):
 
     name: ClassVar[str] = "recurrent_cell"
     gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None)
 
     def __post_init__(self) -> None:
         if self.mode not in _GATES:
@@ -213,7 +211,8 @@ class RecurrentCell(TorchOperator):
         state = f"b {self.hidden_size}"
         given = [f"b {self.input_size}", *[state] * self.states]
         given += [" ".join(map(str, spec.shape)) for spec in self.parameters()]
-        return Rule.parse(f"{', '.join(given)} -> {', '.join([state] * self.states)}")
+        saved = [Saved("gates", f"b {4 * self.hidden_size}"), Saved("squashed", state)][: self.states]
+        return Rule.parse(f"{', '.join(given)} -> {', '.join([state] * self.states)}", saved=saved)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""
@@ -226,22 +225,21 @@ class RecurrentCell(TorchOperator):
 
     def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
         """See ``AbstractOperator.result_dtypes``."""
-        (dtype,) = super(RecurrentCell, self).result_dtypes(dtypes, where)
+        (dtype,) = AbstractOperator.result_dtypes(self, dtypes, where)
         return (dtype,) * self.states
 
     def flops(self, tile: Tile) -> Cost:
-        """See ``AbstractOperator.flops``: backward computes forward again, and then twice as much."""
+        """See ``AbstractOperator.flops``: for each product of forward, backward has one for each of its operands."""
         weights = sum(rect.volume for rect in tile.operand_rects[1 + self.states :] if rect is not None)
         forward = 2 * weights * tile.extent("b")
-        return Cost(forward, 3 * forward)
+        return Cost(forward, 2 * forward)
 
-    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-        """See ``TorchOperator.forward``."""
-        import torch
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
+        from maniple.operators.library.dense.cell_kernels import KERNELS
 
-        del context
-        x, *rest = (operand for operand in operands if operand is not None)
-        states, weights = rest[: self.states], rest[self.states :]
-        if self.mode == "lstm":
-            return tuple(torch.lstm_cell(x, states, *weights))
-        return (torch.gru_cell(x, states[0], *weights),)
+        return KERNELS
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``: torch's own cells, computed again in backward."""
+        return TorchRecurrentCell(self).stand_in()

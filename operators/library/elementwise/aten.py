@@ -40,6 +40,8 @@ Value = Callable[[Mapping[str, object]], object]
 _CONSTANTS = {"inf": inf, "nan": nan}
 
 _NUMBER = re.compile(r"(?<![\w.])\d")
+_OF_RESULTS = frozenset(f"{name}(x0)" for name in ("tanh", "sigmoid", "exp", "expm1", "sqrt", "rsqrt", "reciprocal"))
+"""Calls of which torch computes the gradient from the result alone."""
 _OF_DIMENSIONS = frozenset(("permute", "slice", "cat", "gather", "sum"))
 """Operators whose numbers are dimensions."""
 
@@ -114,9 +116,14 @@ class AtenCall(TorchOperator):
 @final
 @dataclass(frozen=True, slots=True)
 class Aten(AtenCall):
-    """A call whose gradients depend on its operands' values."""
+    """A call whose gradients depend on its operands' values, or on its result's."""
 
     name: ClassVar[str] = "aten"
+
+    @property
+    def backward_reads(self) -> BackwardReads:  # type: ignore[override]  # the call decides it
+        """See ``AbstractOperator``: torch keeps of some functions the result, and not the operand."""
+        return BackwardReads(results=(0,)) if self.call in _OF_RESULTS else BackwardReads(operands=None)
 
 
 @final

@@ -40,6 +40,7 @@ class RMSNorm(TorchOperator):
 
     name: ClassVar[str] = "rms_norm"
     gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None, saved=(0,))
 
     def __post_init__(self) -> None:
         if not 0 < len(self.normalized_shape) <= self.rank:
@@ -55,7 +56,14 @@ class RMSNorm(TorchOperator):
                 f"rms_norm: expected {self.rank} dimensions that end in {self.normalized_shape}, got {shape}"
             )
         axes = activation_axes(self.rank)
-        return Rule.parse(f"{' '.join(axes)}, [{' '.join(self.exchanges())}] -> {' '.join(axes)}")
+        kept = " ".join([*axes[: self.rank - len(self.normalized_shape)], *["1"] * len(self.normalized_shape)])
+        text = f"{' '.join(axes)}, [{' '.join(self.exchanges())}] -> {' '.join(axes)}"
+        return Rule.parse(text, saved=(Saved("scale", kept),))
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """See ``TorchOperator.saves``: the reciprocal roots of the mean squares."""
+        return (("rsqrt", 0),)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """See ``AbstractOperator.parameters``."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
 from maniple.operators.library.randomness.dropout_kernels import Mask, bind_dropout
 from maniple.operators.operator.host_memory import as_plain
+from maniple.operators.operator.torch_operator import AbstractDrawn
 
 if TYPE_CHECKING:
     import torch
@@ -36,3 +38,28 @@ def drawn_factors(stream: RandomStream, p: float, shape: tuple[int, ...], rect: 
         given, made, told = (as_plain(tensor) for tensor in (ones, factors, clock))
         bind_dropout(mask, shape, rect, told.numpy(), given, made)()
     return factors
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DropFactors(AbstractDrawn):
+    """What dropout multiplies a tile by; see ``drawn_factors``.
+
+    Args:
+        p: The probability of zero.
+        whole: The shape of the whole tensor.
+        rect: The tile.
+    """
+
+    p: float
+    whole: tuple[int, ...]
+    rect: Rect
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See ``AbstractDrawn.shape``."""
+        return self.rect.shape
+
+    def draw(self, stream: RandomStream, dtype: torch.dtype) -> Tensor:
+        """See ``AbstractDrawn.draw``."""
+        return drawn_factors(stream, self.p, self.whole, self.rect, dtype)

@@ -10,8 +10,9 @@ from math import inf, prod
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.axes import check_windows, present_shape, spatial_axes
+from maniple.operators.operator.operator import BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
-from maniple.operators.rules.rule import Halo, Rule, Shape
+from maniple.operators.rules.rule import Halo, Rule, Saved, Shape
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class WindowPool(TorchOperator):
     divisor_override: int | None = None
 
     name: ClassVar[str] = "window_pool"
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=None, saved=(0,))
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -74,7 +76,16 @@ class WindowPool(TorchOperator):
         axes = spatial_axes(count)
         windows = {name: self._window(axis, shape[2 + axis]) for axis, name in enumerate(axes)}
         read = " ".join(f"{name}~" for name in axes)
-        return Rule.parse(f"b c {read} -> b c {' '.join(axes)}", windows)
+        made = " ".join(axes)
+        places = Saved("places", f"b c 1 {made}" if count == 1 else f"b c {made}", "int64")
+        saved = (places,) if self.kind == "max" else ()
+        return Rule.parse(f"b c {read} -> b c {made}", windows, saved=saved)
+
+    @property
+    def saves(self) -> tuple[tuple[str, int], ...]:
+        """See ``TorchOperator.saves``: where in the tile's padded input the maxima are."""
+        rank = max(2, len(self.kernel_size))  # torch takes one dimension for two
+        return ((f"max_pool{rank}d_with_indices", 1),) if self.kind == "max" else ()
 
     def _window(self, axis: int, extent: int) -> Halo:
         """The window along a dimension, with as much padding above as the last one needs."""
@@ -98,10 +109,11 @@ class WindowPool(TorchOperator):
         around = [rows for pair in reversed(context.tile.padding) for rows in pair]
         if self.kind == "max":
             largest: tuple[Callable[..., Tensor], ...] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
-            padded = F.pad(x, around, value=-inf)
+            padded = F.pad(x, around, value=-inf) if any(around) else x
             return largest[count - 1](padded, self.kernel_size, self.stride, 0, self.dilation)
         average: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-        total = average[count - 1](F.pad(x, around), self.kernel_size, self.stride) * prod(self.kernel_size)
+        padded = F.pad(x, around) if any(around) else x
+        total = average[count - 1](padded, self.kernel_size, self.stride) * prod(self.kernel_size)
         return total / self._divisors(context, total)
 
     def _divisors(self, context: TileContext, total: Tensor) -> Tensor | float:
@@ -110,7 +122,7 @@ class WindowPool(TorchOperator):
 
         if self.divisor_override is not None:
             return self.divisor_override
-        divisors = total.new_ones(())
+        divisors = torch.ones((), dtype=total.dtype)
         for axis, name in enumerate(spatial_axes(len(self.kernel_size))):
             pad = self.padding[axis]
             rect = context.tile.operand_rects[0]

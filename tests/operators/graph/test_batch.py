@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maniple.operators.graph.arguments import Arguments
-from maniple.operators.graph.batch import check_batch
+from maniple.operators.graph.batch import BatchForm, check_batch
 from maniple.operators.graph.graph import Graph
 from maniple.process.error import RequestError
 
@@ -28,6 +28,29 @@ def test_inputs_are_named_and_counted(graph: Graph) -> None:
         assert size == 3
         assert list(found) == ["x", "y"]
         assert found["x"] is X
+
+
+BAD = [
+    (X.double(), Y),
+    (X[0], Y),
+    (X[:, :1], Y),
+    (X, Y[:2]),
+    (X[:0], Y[:0]),
+    (torch.zeros((5, 2)), Y.new_zeros(5)),
+    (X, 3),
+]
+
+
+@pytest.mark.parametrize("args", [(X, Y), (X, Y)[:1], (X, Y, Y), ({"x": X, "y": Y},), *BAD])
+def test_a_batch_of_all_inputs_is_checked_as_one_of_named_inputs_is(graph: Graph, args: tuple[object, ...]) -> None:
+    """The short way, of tensors in the graph's order, takes and refuses what the long one does, in the same words."""
+    found: list[object] = []
+    for names in (None, ["x", "y"]):
+        try:
+            found.append(BatchForm.of(graph).check(args, {}, names))
+        except RequestError as error:
+            found.append(str(error))
+    assert str(found[0]) == str(found[1])
 
 
 def test_a_dictionary_is_what_one_argument_holds_or_a_batch_by_names() -> None:

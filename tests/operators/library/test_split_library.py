@@ -30,12 +30,15 @@ from maniple.operators.library.windows.convolution import (
 from maniple.operators.library.windows.window_pooling import AdaptivePool, WindowPool
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.operators.operator.recorded_pass import Layouts, does_save, float_places, recorded_pass
+from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import BoundRule, Tile
 from maniple.process.error import RequestError, RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.storage.copy_kernels import torch_dtype
 
 TOLERANCE = 1e-11  # of float64: |a - b| <= TOLERANCE * max(1, max|b|)
+FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 STREAM = RandomStream.of("it", torch.tensor([3, 4]))
 Value = tuple[int, ...] | Tensor | None
 
@@ -331,6 +334,40 @@ def test_every_split_gives_what_torch_gives(name: str) -> None:
             if gradient is not None and leaf is not None:
                 assert leaf.grad is not None
                 assert near(gradient, leaf.grad), split.degrees
+
+
+AGAIN = {
+    "adaptive_max": {"adaptive_max_pool2d"},  # its places are those of whole planes
+    "attention": {"constant_pad_nd", "new_zeros", "new_full", "where", FUSED},  # fewer features of values than of keys
+    # The gradient of a mask has no kernel.
+    "attention_causal": {"masked_fill", "mul", "bmm", "_unsafe_view", "add", "_safe_softmax"},
+    **{name: {"constant_pad_nd"} for name in ("avg_pool1d", "avg_pool2d_both", "avg_pool2d_ceil")},
+    **{name: {"constant_pad_nd"} for name in ("avg_pool2d_divisor", "avg_pool2d_inside")},
+    **{name: {"constant_pad_nd"} for name in ("max_pool1d", "max_pool2d_dilated")},
+    "kl": {"sub", "exp"},  # of the targets, for both gradients
+    "l1_sum": {"sub"},  # of which torch reads the sign
+    "rms_norm": {"mul"},  # the normalized operand, as layer norm's own kernel makes it again
+    "nll": {"it looks at values"},
+    "nll_sum": {"it looks at values"},
+}
+"""What bodies by torch's functions compute again of forward; of all others nothing."""
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_backward_computes_again_what_is_written_down_and_no_more(name: str) -> None:
+    case, bound = CASES[name], CASES[name].bound()
+    if not isinstance(case.operator, TorchOperator):
+        return  # a body of its own, that reads what its forward left
+    context = TileContext(bound.tiles({})[0], bound.extents(), case.operator, stream=STREAM)
+    operands, results = case.operands(), [torch.zeros(shape).double() for shape in bound.result_shapes]
+    saving = bool(bound.rule.saved) and does_save(context, operands, results)
+    assert saving == bool(bound.rule.saved)
+    layouts = Layouts.of(operands, results, float_places(context, operands))
+    found = recorded_pass(context, layouts, saving=saving)
+    tape = found if isinstance(found, str) else found.backward(case.operator.backward_reads.results)
+    assert tape is not None
+    again = {tape} if isinstance(tape, str) else {call.split(".")[1] for call in tape.again}
+    assert again == AGAIN.get(name, set())
 
 
 def test_an_evaluation_drops_nothing() -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from maniple.operators.library.elementwise.aten import Aten
+from maniple.operators.operator.compiled_tape import Written, bind_calls
 from maniple.operators.operator.operator import TileContext
 from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, recorded_pass
-from maniple.operators.operator.tape import NotRecordable, Recorder, Watch, compile_calls, cut, reads_of
+from maniple.operators.operator.tape import NotRecordable, Recorder, Watch, cut, reads_of
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64).reshape(3, 4)
 
@@ -32,9 +33,9 @@ def recorded(call: str) -> RecordedPass:
 
 def test_a_tape_computes_what_was_recorded_for_other_values() -> None:
     tape, found = record(lambda x, y: torch.cat([x.exp() * 2, y.relu()]).sum(0), X, X + 1)
-    wanted = [tape.number(found)]
-    run = compile_calls(tape.calls, (0, 1), wanted)
-    assert torch.equal(run(X * 3, X - 2)[0], torch.cat([(X * 3).exp() * 2, (X - 2).relu()]).sum(0))
+    target = torch.empty(4, dtype=X.dtype)
+    bind_calls(tape.calls, {0: X * 3, 1: X - 2}, [Written(tape.number(found), target)])()
+    assert torch.equal(target, torch.cat([(X * 3).exp() * 2, (X - 2).relu()]).sum(0))
 
 
 def test_a_cut_leaves_what_leads_from_the_given_to_the_wanted() -> None:
@@ -61,7 +62,9 @@ def test_what_a_call_writes_over_is_another_value() -> None:
     (first,) = tape.calls[0].results
     assert first is not None
     assert tape.calls[1].changes == first != tape.number(found)
-    assert torch.equal(compile_calls(tape.calls, (0,), [tape.number(found)])(X)[0], X * 2 + 1)
+    target = torch.empty_like(X)
+    bind_calls(tape.calls, {0: X}, [Written(tape.number(found), target)])()
+    assert torch.equal(target, X * 2 + 1)
 
 
 @pytest.mark.parametrize(

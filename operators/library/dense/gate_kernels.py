@@ -1,0 +1,123 @@
+"""Gates of recurrent layers: what is computed of one step beside its matrix products.
+
+Forward leaves the gates' values in one tensor, which backward reads and computes nothing of again:
+
+    lstm    i f g o     sigmoid, sigmoid, tanh, sigmoid      c = f c' + i g          h = o tanh(c)
+    gru     n r z m     tanh, sigmoid, sigmoid, none         n = tanh(. + r m)       h = n + z (h' - n)
+
+(m is what the state gives to n before r multiplies it.) Backward is one pass by numba for each: all its functions are
+of values that are there, so there is no exponential in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
+
+
+def lstm_gates(gates: Tensor, old: Tensor, new: Tensor, squashed: Tensor, hidden: Tensor) -> Callable[[], None]:
+    """One step of an LSTM.
+
+    Args:
+        gates: (b, 4 h): the sums that enter the gates; their values come there.
+        old: (b, h): the cell state before.
+        new: (b, h): the cell state.
+        squashed: (b, h): its hyperbolic tangent.
+        hidden: (b, h): the hidden state.
+    """
+    width = new.shape[1]
+    both, values, opened = gates[:, : 2 * width], gates[:, 2 * width : 3 * width], gates[:, 3 * width :]
+    entered, kept = gates[:, :width], gates[:, width : 2 * width]
+    mul, tanh = torch.mul, torch.tanh
+
+    def run() -> None:
+        both.sigmoid_()
+        values.tanh_()
+        opened.sigmoid_()
+        mul(kept, old, out=new)
+        new.addcmul_(entered, values)
+        tanh(new, out=squashed)
+        mul(opened, squashed, out=hidden)
+
+    return run
+
+
+def gru_gates(gates: Tensor, old: Tensor, hidden: Tensor) -> Callable[[], None]:
+    """One step of a GRU.
+
+    Args:
+        gates: (b, 4 h): the sums that enter the gates; their values come there.
+        old: (b, h): the hidden state before.
+        hidden: (b, h): the hidden state.
+    """
+    width = old.shape[1]
+    values, both, given = gates[:, :width], gates[:, width : 3 * width], gates[:, 3 * width :]
+    reset, kept = gates[:, width : 2 * width], gates[:, 2 * width : 3 * width]
+    lerp = torch.lerp
+
+    def run() -> None:
+        both.sigmoid_()
+        values.addcmul_(reset, given).tanh_()
+        lerp(values, old, kept, out=hidden)
+
+    return run
+
+
+@numba.njit(cache=True, nogil=True)
+def lstm_gradients(gates: Floats, old: Floats, squashed: Floats, hidden: Floats, cell: Floats, found: Floats) -> None:
+    """The gradients of the sums that enter an LSTM's gates.
+
+    Args:
+        gates: (b, 4 h): the gates' values.
+        old: (b, h): the cell state before.
+        squashed: (b, h): the hyperbolic tangent of the cell state.
+        hidden: (b, h): the gradient of the hidden state.
+        cell: (b, h): the gradient of the cell state from after; that from before comes there.
+        found: (b, 4 h): comes to be the gradients.
+    """
+    one = gates.dtype.type(1)
+    rows, width = old.shape
+    for row in range(rows):
+        for column in range(width):
+            entered, kept = gates[row, column], gates[row, width + column]
+            value, opened = gates[row, 2 * width + column], gates[row, 3 * width + column]
+            top, flat = hidden[row, column], squashed[row, column]
+            inner = cell[row, column] + top * opened * (one - flat * flat)
+            found[row, column] = inner * value * entered * (one - entered)
+            found[row, width + column] = inner * old[row, column] * kept * (one - kept)
+            found[row, 2 * width + column] = inner * entered * (one - value * value)
+            found[row, 3 * width + column] = top * flat * opened * (one - opened)
+            cell[row, column] = inner * kept
+
+
+@numba.njit(cache=True, nogil=True)
+def gru_gradients(gates: Floats, old: Floats, hidden: Floats, found: Floats, before: Floats) -> None:
+    """The gradients of the sums that enter a GRU's gates.
+
+    Args:
+        gates: (b, 4 h): the gates' values.
+        old: (b, h): the hidden state before.
+        hidden: (b, h): the gradient of the hidden state.
+        found: (b, 4 h): comes to be the gradients.
+        before: (b, h): comes to be the part of the earlier state's gradient that no gate lies before.
+    """
+    one = gates.dtype.type(1)
+    rows, width = old.shape
+    for row in range(rows):
+        for column in range(width):
+            value, reset = gates[row, column], gates[row, width + column]
+            kept, given = gates[row, 2 * width + column], gates[row, 3 * width + column]
+            top = hidden[row, column]
+            inner = top * (one - kept) * (one - value * value)
+            found[row, column] = inner
+            found[row, width + column] = inner * given * reset * (one - reset)
+            found[row, 2 * width + column] = top * (old[row, column] - value) * kept * (one - kept)
+            found[row, 3 * width + column] = inner * reset
+            before[row, column] = top * kept

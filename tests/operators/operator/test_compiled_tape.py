@@ -1,0 +1,135 @@
+"""Compiled tapes: what a body makes is made where it belongs, and copied only where torch has no way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from maniple.operators.operator.compiled_tape import Written, bind_calls
+from maniple.operators.operator.tape import Recorder
+
+X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64).reshape(3, 4)
+
+
+class Calls(TorchDispatchMode):
+    """The names of what is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
+        self.names.append(str(func).removeprefix("aten."))
+        return func(*args, **(kwargs or {}))
+
+
+def compiled(function: Callable[..., tuple[Tensor, ...]], operands: list[Tensor], targets: list[Tensor]) -> list[str]:
+    """Run a function's tape on other values into the targets; gives what was called."""
+    with torch.no_grad(), Recorder(operands) as tape:
+        found = function(*operands)
+    written = [Written(tape.number(value), target) for value, target in zip(found, targets, strict=True)]
+    run = bind_calls(tape.calls, {place: value * 2 for place, value in enumerate(operands)}, written)
+    with Calls() as calls:
+        run()
+    for value, target in zip(function(*(operand * 2 for operand in operands)), targets, strict=True):
+        assert torch.equal(value, target)
+    return calls.names
+
+
+def spread(*shape: int) -> Tensor:
+    """Memory that lies between other memory."""
+    return torch.zeros(*(extent + 2 for extent in shape), dtype=X.dtype)[tuple(slice(1, 1 + each) for each in shape)]
+
+
+def test_a_result_is_made_where_it_is_wanted() -> None:
+    assert compiled(lambda x: (torch.nn.functional.gelu(x),), [X], [torch.zeros_like(X)]) == ["gelu.out"]
+    assert compiled(lambda x: (x * 3,), [X], [spread(3, 4)]) == ["mul.out"]
+    assert compiled(lambda x: (x.clone(),), [X], [spread(3, 4)]) == ["copy_.default"]
+
+
+def test_a_view_of_what_is_made_is_undone_on_the_target() -> None:
+    assert compiled(lambda x: ((x @ x.t()).t(),), [X], [spread(3, 3)]) == ["t.default", "mm.out"]
+    assert compiled(lambda x: (x.exp().view(2, 6),), [X], [torch.zeros(2, 6, dtype=X.dtype)]) == ["exp.out"]
+    assert compiled(lambda x: (x.exp().permute(1, 0),), [X], [spread(4, 3)]) == ["exp.out"]
+
+
+def test_a_view_that_the_target_does_not_have_is_copied() -> None:
+    names = compiled(lambda x: (x.exp().view(2, 6),), [X], [spread(2, 6)])
+    assert names == ["exp.default", "view.default", "copy_.default"]
+
+
+def test_a_value_that_others_read_as_it_was_recorded_is_not_put_between_others() -> None:
+    def both(x: Tensor) -> tuple[Tensor, ...]:
+        first = x.exp()
+        return first, first.view(12).sum(0)
+
+    assert "exp.default" in compiled(both, [X], [spread(3, 4), torch.zeros((), dtype=X.dtype)])
+    assert "exp.out" in compiled(both, [X], [torch.zeros(3, 4, dtype=X.dtype), torch.zeros((), dtype=X.dtype)])
+
+
+def test_a_value_that_is_wanted_twice_is_made_once() -> None:
+    def twice(x: Tensor) -> tuple[Tensor, ...]:
+        found = x.sin()
+        return found, found
+
+    assert compiled(twice, [X], [torch.zeros_like(X), spread(3, 4)]) == ["sin.out", "copy_.default"]
+
+
+def test_what_several_results_share_a_call_is_placed_whole_or_not_at_all() -> None:
+    images = torch.linspace(-1, 1, 32, dtype=X.dtype).reshape(1, 2, 4, 4)
+    targets = [torch.zeros(1, 2, 2, 2, dtype=X.dtype), torch.zeros(1, 2, 2, 2, dtype=torch.int64)]
+
+    def pooled(x: Tensor) -> tuple[Tensor, ...]:
+        return torch.ops.aten.max_pool2d_with_indices(x, [2, 2], [2, 2])  # type: ignore[no-any-return]
+
+    assert compiled(pooled, [images], targets) == ["max_pool2d_with_indices.out"]
+    assert compiled(lambda x: pooled(x)[:1], [images], targets[:1])[-1] == "copy_.default"
+
+
+def test_what_a_body_is_given_anew_is_asked_for_in_each_run() -> None:
+    with torch.no_grad(), Recorder([X]) as tape:
+        found = X * 3
+    target, drawn = torch.zeros_like(X), iter([X, X + 1])
+    run = bind_calls(tape.calls, {0: lambda: next(drawn)}, [Written(tape.number(found), target)])
+    for value in (X, X + 1):
+        run()
+        assert torch.equal(target, value * 3)
+
+
+STEPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda x: x.exp(),
+    "neg": lambda x: -x,
+    "half": lambda x: x * 0.5,
+    "t": lambda x: x.t(),
+    "flat": lambda x: x.reshape(-1, x.shape[0]) if x.is_contiguous() else x.clone(),
+    "gram": lambda x: x @ x.t(),
+    "softmax": lambda x: x.softmax(-1),
+    "detach": lambda x: x.detach(),
+    "twice": lambda x: x + x,
+}
+
+
+@given(steps=st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5), between=st.booleans())
+def test_drawn_chains_give_what_they_gave(steps: list[str], *, between: bool) -> None:
+    def chain(x: Tensor) -> tuple[Tensor, ...]:
+        for step in steps:
+            x = STEPS[step](x)
+        return (x,)
+
+    shape = chain(X)[0].shape
+    compiled(chain, [X], [spread(*shape) if between else torch.zeros(shape, dtype=X.dtype)])
+
+
+@pytest.mark.parametrize("number", [2, 0.5])
+def test_numbers_stand_for_tensors_of_the_same_kind(number: float) -> None:
+    def scaled(x: Tensor) -> tuple[Tensor, ...]:
+        return (torch.ops.aten.mul.Scalar(x, number),)
+
+    target = torch.zeros(3, 4)
+    assert compiled(scaled, [X.float()], [target]) == ["mul.out"]
