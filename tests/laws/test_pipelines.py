@@ -1,15 +1,16 @@
-"""Law 1 for pipelines: micro-batches in any order of any stages, with results computed again, train as the whole batch."""
+"""Law 1 for pipelines: micro-batches in any order, of any stages, with results computed again, train as one batch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelined_networks import Drawn, drawn, in_stages, perceptron, trained
+from pipelined_networks import Drawn, batches, drawn, in_stages, perceptron, trained
 from thread_ranks import run_on_ranks
 from tolerance import TOLERANCE, violations
 
@@ -60,6 +61,22 @@ def test_results_that_are_computed_again_are_so_without_a_pipeline() -> None:
     case = in_stages(graph, [[0, 1], [2, 3]], "sequential", 1, again=everything)
     check(case)
     check(Drawn(graph, replace(case.plan, stages=(), pipeline=None), case.said))
+
+
+def test_an_evaluation_is_not_cut() -> None:
+    """Outputs come of whole batches, of any size, with the parameters that the pipeline trained."""
+    graph = perceptron(8, 2)
+    case = in_stages(graph, [[0], [1]], "1f1b", 4)
+    batch = batches(graph, 2)[0]
+
+    def body(world: World, plan: mp.Plan) -> list[torch.Tensor]:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            trainer.step(**batch)
+            return [trainer.evaluate(words=batch["words"][:size])["scores"] for size in (8, 3)]
+
+    found, wanted = (run_on_ranks(2, partial(body, plan=plan))[0] for plan in (case.plan, case.whole))
+    assert [len(scores) for scores in found] == [8, 3]
+    assert all(torch.allclose(mine, its, atol=1e-12, rtol=0) for mine, its in zip(found, wanted, strict=True))
 
 
 def test_local_statistics_are_those_of_a_micro_batch() -> None:
