@@ -159,7 +159,7 @@ def under_way(lowered: Schedule) -> list[int]:
     ids=["shared memory", "copy engines", "devices"],
 )
 def test_the_allocator_hands_out_no_more_for_more_micro_batches(make: Callable[[], list[World]]) -> None:
-    """Measured: of 1F1B the same for 8 micro-batches and for 24, but for the inputs; all forward first, nearly thrice."""
+    """Measured: of 1F1B the same for 8 micro-batches and for 24, but for the inputs; not so all forward first."""
 
     def measured(order: str, micro_batches: int) -> list[int]:
         graph = perceptron(4 * micro_batches, 2)
