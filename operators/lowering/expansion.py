@@ -44,6 +44,17 @@ def training_step(graph: Graph, plan: Plan, machine: Machine, optimizer: Abstrac
     return Expansion(graph, plan, machine, held, table).training_step(optimizer)
 
 
+def check_turns(graph: Graph, plan: Plan) -> None:
+    """Refuse a plan whose stages would wait for each other in a circle, once it is lowered.
+
+    Raises:
+        RequestError: they would, or they are none of a pipeline.
+    """
+    order = plan.order(graph)
+    lowered, inner = lower_composites(graph, plan, training=True)
+    training_script(lowered, None, pipeline_of(order, lowered, inner))
+
+
 @dataclass
 class Expansion:
     """Expands a graph under a plan into launches.

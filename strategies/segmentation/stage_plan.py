@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from maniple.operators.plan.plan import StagePlan
+from maniple.process.error import RequestError
 from maniple.strategies.interface.placement import complete, shared
 from maniple.strategies.segmentation.pipeline_text import ids
 
 if TYPE_CHECKING:
+    from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import OperatorPlan, Plan, Term
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.pipeline.cost_graph import CostGraph
@@ -18,12 +21,22 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+RUNS_AS: Final[Mapping[str, str]] = {
+    "1f1b": "1f1b",
+    "1f1b-so": "early_backward",
+    "fbp": "early_backward",
+    "gpipe": "gpipe",
+}
+"""The orders that plans have for those that searches know. A processor runs one pass at a time, so where both passes
+were to run at once they take turns, with as many micro-batches in flight."""
+
 
 def plan_of(problem: Problem, strategy: str, costs: CostGraph, found: Segmentation, given: Assumptions) -> Plan:
     """The plan that places every operator of a pipeline's stage on the stage's processors.
 
-    It runs as operator placement, the mini-batch whole; the replicas of a stage split its samples. The pipeline order
-    and the number of micro-batches for which the stages were chosen are in the explanation.
+    Stages take turns with micro-batches in the order for which they were chosen, and the replicas of a stage split the
+    samples of each. Where a graph cannot run so, as with exact batch normalization within a stage, the mini-batch runs
+    whole, and the explanation says why.
 
     Args:
         problem: the graph and the machine.
@@ -55,5 +68,25 @@ def plan_of(problem: Problem, strategy: str, costs: CostGraph, found: Segmentati
     ordered = tuple((node.name, operators[node.name]) for node in graph.nodes)
     explained = dict(reasons)
     explanation = tuple((node.name, explained[node.name]) for node in graph.nodes)
-    plan = complete(problem, strategy, ordered, (*explanation, ("", terms)))
-    return replace(plan, stages=tuple(stages))
+    plan = replace(complete(problem, strategy, ordered, (*explanation, ("", terms))), stages=tuple(stages))
+    pipelined, refusal = _in_turn(plan, graph, given)
+    runs: Term = "the mini-batch whole: " + refusal
+    if pipelined.pipeline is not None:
+        runs = f"{pipelined.pipeline.order}, {pipelined.pipeline.micro_batches} micro-batches"
+    return replace(pipelined, explanation=(*explanation, ("", (*terms, ("runs", runs)))))
+
+
+def _in_turn(plan: Plan, graph: Graph, given: Assumptions) -> tuple[Plan, str]:
+    """The plan as a pipeline of its stages; or as it is, and why."""
+    if len(plan.stages) == 1 or given.micro_batches == 1:
+        return plan, "one stage" if len(plan.stages) == 1 else "one micro-batch"
+    if given.order not in RUNS_AS:
+        return plan, f"order {given.order} has no flush"
+    from maniple.operators.lowering.expansion import check_turns  # lowering, which most do without
+
+    made = plan.with_pipeline(order=RUNS_AS[given.order], micro_batches=given.micro_batches)
+    try:
+        check_turns(graph, made)
+    except RequestError as error:
+        return plan, str(error).splitlines()[-1].strip()
+    return made, ""

@@ -53,11 +53,6 @@ LAUNCHES = 4
 """An action of a script has so many places; no action has as many launches."""
 
 
-def takes_turns(plan: Plan) -> bool:
-    """Whether what comes when depends on the plan, and not on the graph alone."""
-    return plan.pipeline is not None or any(operator.recompute for _, operator in plan.operators)
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:

@@ -27,7 +27,7 @@ import numpy as np
 
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.regions.columns.boxes import HIGH, LOW
-from maniple.regions.columns.validity import GRADIENT, READ, reduces
+from maniple.regions.columns.validity import ACCUMULATE, GRADIENT, READ, REDUCE
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
 from maniple.strategies.simulation.region_cache import contributions, privilege
 
@@ -115,7 +115,7 @@ def _own_elements(uses: Sequence[Use], here: Here, *, sums: bool) -> int:
     for use in uses:
         boxes = use.shape.boxes[here[use.processors]]
         access = privilege(use, alone=alone)
-        if not reduces(access) and (sums or access != READ):
+        if access not in {REDUCE, ACCUMULATE} and (sums or access != READ):
             kept.append(boxes)
     return contributed + (_volume(np.concatenate(kept)) if kept else 0)
 

@@ -13,7 +13,6 @@ from maniple.process.error import RequestError
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.simulation.expanded_program import ExpandedProgram, takes_turns
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
 from maniple.strategies.simulation.placed_program import Program
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.launch import Point
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.simulation.expanded_program import ExpandedProgram
     from maniple.strategies.simulation.launch_table import PlacedLaunch
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import RegionRows, Use
@@ -121,11 +121,7 @@ class Simulation:
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._program: Program | ExpandedProgram = (
-            ExpandedProgram(graph, machine, plan, self.costs, self.optimizer)
-            if takes_turns(plan)
-            else Program(PlanFreeStep(graph, dict(plan.semantics), machine, self.optimizer), plan, self.costs)
-        )
+        self._program = _program(graph, machine, plan, self.costs, self.optimizer)
         self._table = self._program.table
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
@@ -372,6 +368,17 @@ class Simulation:
         Rows are numbered by their keys, as in the schedule that the runtime would run.
         """
         return self.ledger.columns()
+
+
+def _program(
+    graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
+) -> Program | ExpandedProgram:
+    """The launches of a step: where operators take turns, what comes when depends on the plan."""
+    if plan.pipeline is None and not any(operator.recompute for _, operator in plan.operators):
+        return Program(PlanFreeStep(graph, dict(plan.semantics), machine, optimizer), plan, costs)
+    from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without
+
+    return ExpandedProgram(graph, machine, plan, costs, optimizer)
 
 
 def _restore(table: dict[K, V], key: K, value: V | None) -> None:
