@@ -31,6 +31,7 @@ from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.replay import Replay
+from maniple.testing import local_worlds, run_on_worlds
 
 WORLDS = [(1, 3), (2, 2), (3, 1), (4, 1)]
 
@@ -113,6 +114,29 @@ def test_a_plan_is_adopted_while_steps_are_under_way() -> None:
 
     for losses in on_ranks(2, body):
         assert losses == pytest.approx(unbroken(OPTIMIZERS[2])[0], rel=1e-10)
+
+
+def test_on_null_devices_with_two_memories_a_rank_it_is_as_on_cpus(tmp_path: Path) -> None:
+    """Saved, adopted, and resumed; what leaves a memory within a rank counts too."""
+
+    def body(world: World) -> Any:
+        folder = tmp_path / world.device
+        with new(world, OPTIMIZERS[2], seed=1) as trainer:
+            assert trainer.save(folder, wait=False).wait()
+            losses = train(trainer, 0, 2)
+            moved = trainer.adopt(plan_of(world, 2))
+            losses += list(trainer.run(mp.data.Loader({"x": batch(2)["x"], "y": batch(2)["y"]}, 12, seed=1)))
+            assert trainer.save(folder).wait()
+            losses += train(trainer, 3, 5)
+        with mp.Trainer.resume(folder, network(), plan_of(world, 3), world=world) as trainer:
+            again = train(trainer, 3, 5)
+        assert again == pytest.approx(losses[3:], rel=1e-10)
+        return moved, losses
+
+    found = [run_on_worlds(local_worlds(2, processors=2, device=device), body) for device in ("cpu", "null")]
+    assert found[1][0][0]["predicted"] == found[1][0][0]["measured"] > 0
+    for (_, on_cpus), (_, on_devices) in zip(*found, strict=True):
+        assert on_devices == pytest.approx(on_cpus, rel=1e-10)
 
 
 def test_a_plan_that_does_not_fit_is_refused_and_the_old_one_goes_on() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from maniple.runtime.storage.copy_kernels import torch_dtype
+from maniple.runtime.storage.copy_kernels import to_host, torch_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,6 +174,14 @@ class Memory:
         """Write a rectangle of a lasting instance from the host, while no task uses it."""
         place, given = self.view(region, rect), values if self.device is None else self.device.bring(values)
         self.write(lambda: place.copy_(given, non_blocking=True))
+
+    def read(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+        """Copy a rectangle of a lasting instance to the host, while no task uses it; it is there when this returns."""
+        place, copied = self.view(region, rect), list[torch.Tensor]()
+        if self.device is None:
+            return to_host(place)
+        self.device.tasks.submit(lambda: copied.append(to_host(place)), [self.device.written]).wait()
+        return copied[0]
 
     def forget(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region that nothing will name again."""

@@ -144,8 +144,8 @@ class TrainerCheckpoint(TrainerInspection):
         regions = {region.name: region for weight in self._weights.values() for region in weight.regions}
 
         def give(block: Block) -> torch.Tensor:
-            view = memory.view(regions[block.name], block.rect)
-            return view if view.device.type == "cpu" else to_host(view)
+            region = regions[block.name]
+            return memory.view(region, block.rect) if memory.device is None else memory.read(region, block.rect)
 
         return give
 
@@ -154,7 +154,8 @@ class TrainerCheckpoint(TrainerInspection):
     ) -> Callable[[Block], torch.Tensor]:
         """What gives copies of these blocks, made now."""
         blocks = (block for each in manifest.files if each.memory == number for block in each.blocks)
-        copies = {block: to_host(give(block)) for block in blocks}
+        seen = self._runtime.memories[number].device is None
+        copies = {block: to_host(give(block)) if seen else give(block) for block in blocks}
         return copies.pop
 
     @classmethod
