@@ -8,10 +8,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.runtime.cluster.coordinator_event import HostFailed
+from maniple.runtime.cluster.host_launcher import ended_agents
 from maniple.runtime.cluster.hosts import key as keys
 from maniple.runtime.cluster.launcher import Streams
 from maniple.runtime.cluster.local import LocalProcess
 from maniple.runtime.cluster.log_folder import read_tail
+from maniple.runtime.cluster.terminal.tee import Tee
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,8 @@ __all__: list[str] = []
 ECHO_S = 1.0
 # For commands to end by themselves after the run: a remote shell waits for its agent, which ends its ranks first.
 END_S = 5.0
+# For what the commands said last to be shown.
+DRAIN_S = 1.0
 
 
 @final
@@ -90,17 +94,22 @@ class AgentStarter:
         """
         for command in commands:
             log = self._logs / f"agents-{command.nodes[0]}.log"
-            with log.open("wb", buffering=0) as file:
-                out, err = (1, 2) if 0 in command.nodes else (file.fileno(), file.fileno())
-                streams = Streams(subprocess.DEVNULL, out, err)
-                process = LocalProcess(command.argv, streams, told=self._told)
+            file = self._files.enter_context(log.open("wb", buffering=0))
+            tee = Tee(2, file) if 0 in command.nodes else None
+            out, err = (file.fileno(), file.fileno()) if tee is None else (1, tee.child)
+            process = LocalProcess(command.argv, Streams(subprocess.DEVNULL, out, err), told=self._told)
             self._started.append((command, process, log))
+            if tee is not None:
+                tee.start()
+                self._files.callback(tee.finish, DRAIN_S)
 
     def look(self) -> list[HostFailed]:
         """Tell of hosts whose agents ended, or never came, with the commands that were to start them."""
         found: list[HostFailed] = []
         for number, (command, process, log) in enumerate(self._started):
             code = process.poll()
+            if code is None and len(command.nodes) > 1:
+                found += self._ended_before_they_came(command, log)
             if code is None or self._clock() - self._ended.setdefault(number, self._clock()) < ECHO_S:
                 continue
             missing = [node for node in command.nodes if self._roster.seats[node].identity is None]
@@ -111,3 +120,17 @@ class AgentStarter:
             text = f"{lack}: {command.argv[0]} ended with exit status {code}{said}; {step}"
             found.append(HostFailed((missing or list(command.nodes))[0], text))
         return found
+
+    def _ended_before_they_came(self, command: HostCommand, log: Path) -> list[HostFailed]:
+        """Tell of agents that ended before they came, though the command that started them all still runs."""
+        tail = read_tail(log)
+        lines = "; ".join(line.strip() for line in tail[-4:-1])
+        return [
+            HostFailed(
+                node,
+                f"has no agent: it ended with exit status {status} before it came ({lines}); see that Maniple is "
+                "installed there under the same path",
+            )
+            for node, status in ended_agents("\n".join(tail)).items()
+            if node in command.nodes and self._roster.seats[node].identity is None
+        ]

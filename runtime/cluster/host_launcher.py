@@ -10,6 +10,7 @@ such builders.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from abc import abstractmethod
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand, RankProcess, Streams
 
 __all__: list[str] = []
+
+_REPORT = (
+    '"$@"; s=$?; [ $s = 0 ] || echo "maniple: agent ${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}}'
+    ' ended with exit status $s" >&2; exit $s'
+)
+_REPORTED = re.compile(r"maniple: agent (\d+) ended with exit status (\d+)")
 
 
 @final
@@ -49,10 +56,26 @@ class AgentCommand:
         place = () if node is None else ("--node-rank", str(node))
         return (*self.words, *place, *self.program)
 
+    def reporting(self) -> tuple[str, ...]:
+        """Give it for a program that starts all agents at once, which may not say that one of them has ended.
+
+        A shell around it says so on standard error (`ended_agents`), with the agent's number as srun or mpirun has it.
+        """
+        return ("sh", "-c", _REPORT, "sh", *self.argv())
+
     def shell(self, node: int | None = None) -> str:
         """Give it as a line for a shell."""
         told = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.variables.items())]
         return f"cd {shlex.quote(self.folder)} && exec env {' '.join([*told, shlex.join(self.argv(node))])}"
+
+
+def ended_agents(said: str) -> dict[int, int]:
+    """Give the exit status of each agent that has ended badly, by node, as the shells around them said.
+
+    Args:
+        said: what came on standard error.
+    """
+    return {int(node): int(status) for node, status in _REPORTED.findall(said)}
 
 
 @final

@@ -35,8 +35,16 @@ def main(program: str, words: list[str]) -> int:
             return 255
         started = [within(host, ["sh", "-c", line])]
     else:
-        begin = words.index(sys.executable)
-        started = [within(host, words[begin:], **TASKS[program](node)) for node, host in enumerate(KNOWN)]
+        begin = words.index("sh")
+        broken = os.environ.get("FAKE_BROKEN")  # a host without Python there
+        started = [
+            within(
+                host,
+                ["false" if word == sys.executable and host == broken else word for word in words[begin:]],
+                **TASKS[program](node),
+            )
+            for node, host in enumerate(KNOWN)
+        ]
     for process in started:
         assert process.stdin is not None
         process.stdin.write(told)

@@ -150,6 +150,26 @@ def test_a_host_that_cannot_be_reached_is_named(pair: tuple[Host, Host], tmp_pat
     assert "ssh: connect to host 10.77.0.9 port 22: No route to host" in err
 
 
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [
+        (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}),
+        (("--launcher", f"mpi:{HOSTS}"), {}),
+    ],
+    ids=["slurm", "mpi"],
+)
+def test_an_agent_that_ends_before_it_comes_is_named_at_once(
+    pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    """The program that started all agents goes on, as srun does; nobody waits for the join timeout."""
+    start = time.monotonic()
+    run = started(pair, tmp_path, "--join-timeout", "80", *options, STEPS, FAKE_BROKEN="10.77.0.2", **variables)
+    status, _, err = ended(run)
+    assert status == 1
+    assert time.monotonic() - start < 60
+    assert re.search(r"error: host 10.77.0.2 \(node 1, ranks 1\) has no agent: it ended with exit status 1 before", err)
+
+
 def test_an_interrupt_of_the_launcher_ends_all_hosts(pair: tuple[Host, Host], tmp_path: Path) -> None:
     launcher = started(pair, tmp_path, "--hosts", HOSTS, STEPS, "wait")
     assert launcher.stdout is not None

@@ -53,4 +53,4 @@ class MpiLauncher(HostLauncher):
         spread = ("-n", str(request.nodes), "--host", ",".join(self.hosts(request)), "--map-by", "node")
         # Else Open MPI keeps each of up to two processes to one core, and with it all ranks that it starts.
         start = ("mpirun", *spread, "--bind-to", "none", "--wdir", agent.folder, *exported)
-        return [HostCommand((*start, *agent.argv()), tuple(range(request.nodes)))]
+        return [HostCommand((*start, *agent.reporting()), tuple(range(request.nodes)))]

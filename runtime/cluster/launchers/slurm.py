@@ -74,7 +74,7 @@ class SlurmLauncher(HostLauncher):
         nodes = str(request.nodes)
         step = ("srun", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node", "1", "--kill-on-bad-exit=0")
         where = ("--nodelist", ",".join(self.hosts(request)), "--distribution", "block", "--chdir", agent.folder)
-        return [HostCommand((*step, *_cores(), *where, *agent.argv()), tuple(range(request.nodes)))]
+        return [HostCommand((*step, *_cores(), *where, *agent.reporting()), tuple(range(request.nodes)))]
 
 
 def _cores() -> tuple[str, ...]:

@@ -125,7 +125,7 @@ class Outcome:
     seconds: float
 
 
-class _Thread(RankProcess):
+class ThreadProcess(RankProcess):
     """A rank that is a thread: it ends when its program does, or when it is killed."""
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ def run(scenario: Scenario) -> Outcome:
     begun, shared, token = time.monotonic(), _Run(scenario), f"{scenario.seed:032x}"
     coordinator = Coordinator(scenario.size, 1, JOIN_S, HANG_S)
     finish: list[tuple[int, str | None]] = []
-    processes = [_Thread() for _ in range(scenario.size)]
+    processes = [ThreadProcess() for _ in range(scenario.size)]
     with ExitStack() as stack:
         threads = []
 
@@ -280,7 +280,7 @@ def _judge(shared: _Run, scenario: Scenario, status: int | None, message: str, *
     return found
 
 
-def _be_rank(shared: _Run, rank: int, process: _Thread, endpoint: str, token: str, stack: ExitStack) -> None:
+def _be_rank(shared: _Run, rank: int, process: ThreadProcess, endpoint: str, token: str, stack: ExitStack) -> None:
     """Be a rank, from its hello to its end."""
     scenario = shared.scenario
     fault = scenario.fault if scenario.plane == "rank" and rank == scenario.victim else "none"
@@ -332,7 +332,7 @@ def _program(
     client: CoordinatorClient,
     engine: _Engine,
     headway: Headway,
-    process: _Thread,
+    process: ThreadProcess,
     fault: str,
 ) -> int:
     """Sum up what all ranks have, round by round; gives the exit status."""
