@@ -10,12 +10,12 @@ nothing.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import click
 import numpy as np
 import torch
 from torch import Tensor
@@ -108,6 +108,27 @@ def losses(size: int) -> Iterator[Measured]:
     yield Measured("cross-entropy backward", back, 8 * logits.numel(), found_slope, slope, 1e-6)
 
 
+def copies(size: int) -> Iterator[Measured]:
+    """Folds of four parts, and a tile of rows of 128 bytes that goes into a row without gaps."""
+    from maniple.runtime.storage.copy_cuda_kernels import bind_fold, mover_of
+
+    parts = [drawn(size, seed=seed) for seed in range(4)]
+    found = torch.empty(size, device="cuda")
+    launch = bind_fold("+", found, [part.cuda() for part in parts])
+    if launch is not None:
+        yield Measured("fold of four", launch, 4 * 5 * size, found, parts[0] + parts[1] + parts[2] + parts[3], 0.0)
+    view = drawn(size // 64, 64)[:, :32]
+    near = view.cuda().new_empty(size // 64, 64)[:, :32]
+    near.copy_(view)
+    with torch.device("cuda"):
+        mover = mover_of(near, Rect.of_shape(view.shape))
+        if mover is not None:
+            row = mover.pack()
+            yield Measured(
+                "pack of rows", lambda: row.copy_(mover.pack()), 4 * 4 * view.numel(), row, view.reshape(-1), 0
+            )
+
+
 def seconds(launch: Launch, rounds: int) -> float:
     """The median time of one launch, after one round that is not counted."""
     times = []
@@ -125,7 +146,7 @@ def seconds(launch: Launch, rounds: int) -> float:
 def measure(size: int, rounds: int) -> dict[str, object]:
     """Check every kernel and time it beside a copy that moves as many bytes."""
     kernels = {}
-    for make in (updates, dropouts, losses):
+    for make in (updates, dropouts, losses, copies):
         for kernel in make(size):
             error = kernel.error()
             source = torch.empty(kernel.moved // 2, dtype=torch.uint8, device="cuda")
@@ -138,32 +159,34 @@ def measure(size: int, rounds: int) -> dict[str, object]:
                 "error": error,
                 "right": error <= kernel.tolerance,
             }
-    return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "elements": size, "kernels": kernels}
+    right = all(row["right"] for row in kernels.values())
+    told = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "elements": size}
+    return {**told, "kernels": kernels, "right": right}
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="print the JSON object alone")
-@click.option("--size", default=1 << 26, show_default=True, help="elements of a tensor")
-@click.option("--rounds", default=11, show_default=True, help="rounds; figures are medians over them")
-def main(*, as_json: bool, size: int, rounds: int) -> None:
-    """Measure and print; exit with 1 where a kernel is wrong."""
+def main() -> int:
+    """Measure and print; 1 where a kernel is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the JSON object alone")
+    parser.add_argument("--size", type=int, default=1 << 26, help="elements of a tensor")
+    parser.add_argument("--rounds", type=int, default=11, help="rounds; figures are medians over them")
+    given = parser.parse_args()
     if not torch.cuda.is_available():
         reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
-        if not as_json:
+        if not given.json:
             print(f"no GPU: {reason}; nothing was measured")
         print(json.dumps({"gpu": None, "reason": reason}))
-        return
-    found = measure(size, rounds)
+        return 0
+    found = measure(given.size, given.rounds)
     kernels: dict[str, dict[str, float]] = found["kernels"]  # type: ignore[assignment]
-    if not as_json:
-        print(f"{found['gpu']}, {size} elements")
+    if not given.json:
+        print(f"{found['gpu']}, {given.size} elements")
         for name, row in kernels.items():
             verdict = "right" if row["right"] else f"WRONG by {row['error']:g}"
             print(f"  {name:24s} {row['GB_per_s']:8.0f} GB/s   x{row['over_copy']:.2f} of a copy   {verdict}")
     print(json.dumps(found))
-    if not all(row["right"] for row in kernels.values()):
-        raise SystemExit(1)
+    return int(not found["right"])
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

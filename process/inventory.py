@@ -35,6 +35,8 @@ class Inventory:
         memory_bytes: bytes of main memory that processes of this host may use.
         has_gpu: whether an NVIDIA device seems to be there.
         gpu_bytes: bytes of memory of each device, where the program was started on devices that say it.
+        gpu_names: what its driver calls each.
+        gpu_properties: what each says of its rates; see ``Device.properties``.
     """
 
     host: str
@@ -42,10 +44,12 @@ class Inventory:
     memory_bytes: int
     has_gpu: bool
     gpu_bytes: tuple[int, ...] = ()
+    gpu_names: tuple[str, ...] = ()
+    gpu_properties: tuple[tuple[int, ...], ...] = ()
 
     def to_bytes(self) -> bytes:
         """The facts as bytes that a rank sends to the others."""
-        return json.dumps([self.host, self.cores, self.memory_bytes, self.has_gpu, self.gpu_bytes]).encode()
+        return json.dumps([getattr(self, field.name) for field in fields(self)]).encode()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Self:
@@ -62,9 +66,15 @@ class Inventory:
         entries = root.elements()
         if len(entries) != len(fields(cls)):
             raise RunError(f"machine: expected {len(fields(cls))} facts about a rank's host, got {len(entries)}")
-        host, cores, memory_bytes, has_gpu, gpus = entries
+        host, cores, memory_bytes, has_gpu, gpus, names, properties = entries
         sizes = tuple(size.integer(1) for size in gpus.elements())
-        return cls(host.string(), cores.integer(1), memory_bytes.integer(0), has_gpu.boolean(), sizes)
+        own = tuple(name.string() for name in names.elements())
+        told = tuple(tuple(number.integer(0) for number in each.elements()) for each in properties.elements())
+        if any(len(each) != 6 for each in told) or {len(own), len(told)} - {0, len(sizes)}:
+            raise RunError(
+                f"machine: a rank told of {len(sizes)} devices by {len(own)} names and {len(told)} properties"
+            )
+        return cls(host.string(), cores.integer(1), memory_bytes.integer(0), has_gpu.boolean(), sizes, own, told)
 
 
 def take_inventory() -> Inventory:

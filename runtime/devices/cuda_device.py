@@ -236,6 +236,18 @@ class CudaDevice(Device):
         """See `Device.memory_bytes`."""
         return tuple(torch.cuda.mem_get_info(number)[1] for number in range(torch.cuda.device_count()))
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """See `Device.names`."""
+        return tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+
+    @classmethod
+    def properties(cls) -> tuple[tuple[int, ...], ...]:
+        """See `Device.properties`; older releases of torch do not tell of clocks."""
+        told = ("major", "minor", "multi_processor_count", "clock_rate", "memory_clock_rate", "memory_bus_width")
+        found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        return tuple(tuple(int(getattr(each, name, 0)) for name in told) for each in found)
+
     @property
     def torch_device(self) -> torch.device:
         """See `Device.torch_device`."""

@@ -116,6 +116,19 @@ class Device(ABC):
         """The bytes of memory of each such device of this host, over which processors are dealt out; () if unknown."""
         return ()
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """What the driver calls each such device of this host; () if unknown."""
+        return ()
+
+    @classmethod
+    def properties(cls) -> tuple[tuple[int, ...], ...]:
+        """Six whole numbers of each: capability (two), multiprocessors, kHz of them and of memory, lines of memory.
+
+        0 stands for what is not told; () if unknown.
+        """
+        return ()
+
     @property
     def torch_device(self) -> torch.device | None:
         """The device of torch's CUDA whose allocator gives its memory, and tells how much; None where it is none."""

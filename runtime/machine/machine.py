@@ -23,6 +23,7 @@ from maniple.process.file_entry import Entry
 from maniple.process.inventory import Inventory, announce, take_inventory
 from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.machine import machine_file
+from maniple.runtime.machine.gpu_machine import Rates, gpu_parts_of
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor, Rate
 from maniple.runtime.machine.preset import GPUS, gpu_parts
 from maniple.runtime.machine.route import Routes
@@ -169,7 +170,9 @@ class Machine:
         if world.machine is not None:
             return cls._load_given(world, world.machine)
         if world.device != "cpu":
-            mine = replace(mine, gpu_bytes=DEVICES.lookup(world.device).memory_bytes())
+            device = DEVICES.lookup(world.device)
+            sizes, names, properties = device.memory_bytes(), device.names(), device.properties()
+            mine = replace(mine, gpu_bytes=sizes, gpu_names=names, gpu_properties=properties)
         found = [Inventory.from_bytes(payload) for payload in world.control.gather(mine.to_bytes())]
         if len(found) != world.size:
             raise RunError(f"machine: {len(found)} of {world.size} ranks said what their host has")
@@ -212,25 +215,18 @@ class Machine:
 
     @classmethod
     def _of_gpus(cls, device: str, inventories: Sequence[Inventory], nodes: Sequence[int], processors: int) -> Self:
-        """Put a machine of GPUs together: each is a processor with a memory of its own.
-
-        The processors of a host are dealt out over its devices; those that share one share its memory evenly.
-        """
-        names = [inventory.host for inventory in inventories]
-        places = [(rank, local) for rank in range(len(names)) for local in range(processors)]
-        memories = []
-        for index, (rank, local) in enumerate(places):
-            place, count = names[:rank].count(names[rank]) * processors + local, names.count(names[rank]) * processors
-            sizes = inventories[rank].gpu_bytes or (ASSUMED_MEMORY_BYTES,) * count
-            sharers = sum(other % len(sizes) == place % len(sizes) for other in range(count))
-            memories.append(Memory(index, rank, nodes[rank], sizes[place % len(sizes)] // sharers, CORE_BANDWIDTH))
+        """Put a machine of GPUs together, as far as they say what they are; see ``gpu_machine``."""
+        assumed = Rates(CORE_FLOPS_PER_S, CORE_BANDWIDTH)
+        parts = gpu_parts_of(inventories, nodes, processors, ASSUMED_MEMORY_BYTES, assumed)
         return cls(
             name=f"detected ({device})",
-            hosts=tuple(Host(node, names[nodes.index(node)]) for node in sorted(set(nodes))),
-            memories=tuple(memories),
-            processors=tuple(
-                Processor(index, "gpu", index, 1, CORE_FLOPS_PER_S, f"g{index}") for index in range(len(places))
-            ),
+            hosts=parts.hosts,
+            memories=parts.memories,
+            processors=parts.processors,
+            links=parts.links,
+            switches=parts.switches,
+            within_host=None if parts.links else WITHIN_HOST,
+            between_hosts=None if parts.links else BETWEEN_HOSTS,
         )
 
     @classmethod

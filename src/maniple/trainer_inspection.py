@@ -92,6 +92,16 @@ class TrainerInspection(ABC):
         return self._memory.gather(self._load("step", self.graph.batch).replay)
 
     @in_turn
+    def captures(self) -> list[tuple[tuple[str, ...], str, bool]]:
+        """Give what the GPUs of this rank are given in a step, in order: tasks captured together, or one alone.
+
+        Of each its tasks, why it is not captured ("" if it may be), and whether it is one launch by now: a step is
+        captured when it runs for the second time.
+        """
+        self._check_open()
+        return self._load("step", self.graph.batch).replay.pieces()
+
+    @in_turn
     def timeline(self) -> Timeline:
         """Give the events of the last step on all ranks."""
         run = self._require_step()

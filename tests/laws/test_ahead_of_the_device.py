@@ -95,7 +95,7 @@ def test_what_stops_the_host_runs_as_it_comes_and_the_rest_is_captured(name: str
         (batch,) = module.batches(1)
         for _ in range(4):
             trainer.step(**batch)
-        pieces = trainer._load("step", graph.batch).replay.pieces()
+        pieces = trainer.captures()
     eager = [labels[0] for labels, why, _ in pieces if "reads a value" in why]
     assert [label.partition(".")[0] for label in eager] == [operator]
     assert sum(captured for _, _, captured in pieces) >= 3
@@ -188,7 +188,7 @@ def test_a_step_is_two_graphs_and_what_the_program_gives_and_takes() -> None:
     with mp.Trainer(graph, plan_of(graph), optimizer=mp.SGD(0.1, 0.9), world=world) as trainer:
         for x, y in optimizing.batches(4):
             trainer.step(x, y)
-        pieces = trainer._load("step", 12).replay.pieces()
+        pieces = trainer.captures()
     captured = [labels for labels, _, graph in pieces if graph]
     eager = {labels[0].partition("[")[0]: why for labels, why, _ in pieces if why}
     assert len(captured) == 2

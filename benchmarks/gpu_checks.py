@@ -1,0 +1,336 @@
+"""All that a GPU can show, in one command of under eight minutes: run it first wherever there is one.
+
+    PYTHONPATH=src python benchmarks/gpu_checks.py > found.jsonl        on one GPU
+    PYTHONPATH=src python benchmarks/gpu_checks.py --device null --small       a rehearsal: no time of it means anything
+
+It needs no download: torch, numba, numba-cuda, numpy and msgpack. Bring the wheels of click, rich and pyzmq to also run
+the command line and `gpu_ranks.py`, whose ranks are processes; the ranks of this file are threads. Without scikit-learn
+the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at any time; a check
+that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
+
+The checks, in this order: doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.util
+import json
+import platform
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu import measure as measure_kernels
+from gpu import seconds as kernel_seconds
+from gpu_networks import nets
+from gpu_ranks import batches, by_torch, network
+from gpu_steps import SGD, Bench, Line, losses, made, median, median_step, on, race, torch_step
+from torch.nn import functional as F
+
+import maniple as mp
+from maniple.mappers.registry import make_mapper
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.execution.recording import record
+from maniple.runtime.session.session import Session
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def doctor(bench: Bench) -> Iterator[Line]:
+    """What is here."""
+    wheels = ("numba_cuda", "click", "rich", "zmq", "sklearn", "networkx", "msgpack")
+    there = {name: _is_there(name) for name in wheels}
+    line: Line = {"python": platform.python_version(), "torch": torch.__version__, "wheels": there}
+    if bench.device == "cuda":
+        found = torch.cuda.get_device_properties(0)
+        free, total = torch.cuda.mem_get_info(0)
+        told = ("clock_rate", "memory_clock_rate", "memory_bus_width", "multi_processor_count")
+        line |= {name: getattr(found, name, None) for name in told}
+        line |= {"gpu": found.name, "capability": [found.major, found.minor], "cuda": torch.version.cuda}
+        line |= {"driver": torch._C._cuda_getDriverVersion(), "context_bytes": total - free, "total_bytes": total}  # noqa: SLF001
+        line |= {"tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]}
+    yield line
+
+
+def law1(bench: Bench) -> Iterator[Line]:
+    """The same losses as torch's on the CPU, in float64 and float32."""
+    for name, net in nets(small=True).items():
+        if bench.small and name not in bench.nets():
+            continue
+        for dtype, tolerance in TOLERANCES.items():
+            kind = getattr(torch, dtype)
+            torch.manual_seed(0)
+            module = net.module().to(kind)
+            batch = tuple(t.to(kind) if t.is_floating_point() else t for t in net.batch(4))
+            graph = mp.from_torch(copy.deepcopy(module), batch)
+            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
+            wanted = [torch_step(module, descent, batch) for _ in range(3)]
+            (found,) = on(bench, 1, lambda world, g=graph, b=batch: losses(g, world, [b] * 3))
+            error = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(found, wanted, strict=True))
+            yield {"net": name, "dtype": dtype, "error": error, "right": error <= tolerance}
+
+
+def ranks(bench: Bench) -> Iterator[Line]:
+    """Two ranks on one device, under several plans: the network of `gpu_ranks.py` as torch trains it in float64."""
+    graph, steps = network(), batches()
+    for strategy in ("data_parallel", "spatial", "random"):
+
+        def program(world: World, strategy: str = strategy) -> tuple[float, int]:
+            plan = mp.search(graph, mp.Machine.cpu(1, ranks=2), strategy=strategy, seed=1)
+            with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+                theirs = {name: value.clone().requires_grad_() for name, value in trainer.parameters().items()}
+                descent = torch.optim.SGD(theirs.values(), lr=0.05, momentum=0.9)
+                worst = 0.0
+                for batch in steps:
+                    descent.zero_grad()
+                    loss = F.cross_entropy(by_torch(theirs, batch["x"]), batch["y"])
+                    loss.backward()
+                    descent.step()
+                    worst = max(worst, abs(trainer.step(**batch) - loss.item()))
+                return worst, trainer.bytes()["measured"]
+
+        found = on(bench, 2, program)
+        error = max(worst for worst, _ in found)
+        yield {"strategy": strategy, "error": error, "bytes": found[0][1], "right": error <= TOLERANCES["float64"]}
+
+
+def digits(bench: Bench) -> Iterator[Line]:
+    """The CNN of the demonstration, end to end: accuracy on the training images, and samples a second."""
+    from maniple.models import digits_cnn
+
+    batch, count = 64, 128 if bench.small else 1408
+    if _is_there("sklearn"):
+        from sklearn.datasets import load_digits
+
+        loaded = load_digits()
+        images = torch.tensor(loaded.images[:count, None] / 16, dtype=torch.float32)
+        labels = torch.tensor(loaded.target[:count], dtype=torch.int64)
+    else:
+        chance = torch.Generator().manual_seed(0)
+        labels = torch.randint(0, 10, (count,), generator=chance)
+        shapes = torch.rand(10, 1, 8, 8, generator=chance)
+        images = shapes[labels] + 0.1 * torch.randn(count, 1, 8, 8, generator=chance)
+    graph = digits_cnn(batch)
+    names = [tensor.name for tensor in graph.inputs]
+
+    def program(world: World) -> tuple[list[float], float]:
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        given = [
+            dict(zip(names, (images[at : at + batch], labels[at : at + batch]), strict=True))
+            for at in range(0, count, batch)
+        ]
+        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            begun = time.perf_counter()
+            found = [loss for _ in range(2 if bench.small else 20) for loss in trainer.run(given)]
+            return found, time.perf_counter() - begun
+
+    ((found, taken),) = on(bench, 1, program)
+    rate = len(found) * batch / taken
+    yield {"data": "digits" if _is_there("sklearn") else "drawn", "first_loss": found[0],
+           "last_loss": found[-1], "samples_per_s": rate, "right": found[-1] < found[0]}  # fmt: skip
+
+
+def kernels(bench: Bench) -> Iterator[Line]:
+    """Each kernel against the CPU, and its bandwidth over that of a copy that moves as many bytes."""
+    if bench.device != "cuda":
+        yield {"skipped": "kernels run on CUDA alone; numba's simulator checks them in the tests"}
+        return
+    for size in (1 << 20, 1 << 26):
+        yield measure_kernels(size, bench.rounds)
+
+
+def steps(bench: Bench) -> Iterator[Line]:
+    """Steps beside torch's on the same device, in turns: eager, and as one CUDA graph."""
+    for name, net in bench.nets().items():
+        for size in net.sizes:
+            yield {"net": name, "batch": size, "dtype": "float32", **race(bench, net, size)}
+    yield {"skipped": "bfloat16: trainers have no mixed precision yet"}
+
+
+def chain(bench: Bench) -> Iterator[Line]:
+    """Replays of a chain of empty tasks: as they come, captured, and torch's own graph of as many kernels."""
+    count = 20 if bench.small else 1000
+    for captured in (False, True):
+        (taken,) = on(bench, 1, lambda world, c=captured: _chain(world, count, bench.rounds, captured=c))
+        yield {"tasks": count, "captured": captured, "task_us": 1e6 * taken / count}
+    if bench.device == "cuda":
+        x = torch.zeros(1, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                x.add_(0)
+        yield {
+            "tasks": count,
+            "by": "torch's CUDA graph",
+            "task_us": 1e6 * kernel_seconds(graph.replay, bench.rounds) / count,
+        }
+
+
+def memory(bench: Bench) -> Iterator[Line]:
+    """The most that a step takes, beside torch's on the same device."""
+    for name, net in bench.nets().items():
+        graph, batch, module = made(net, net.sizes[1])
+
+        def program(world: World, graph: mp.Graph = graph, batch: Any = batch) -> Line:
+            plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+            with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+                for _ in range(3):
+                    trainer.step(*batch)
+                return trainer.memory()[0]
+
+        (line,) = on(bench, 1, program)
+        if bench.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            module.cuda()
+            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
+            for _ in range(3):
+                torch_step(module, descent, tuple(t.cuda() for t in batch))
+            line |= {"torch": torch.cuda.max_memory_allocated()}
+        yield {"net": name, "batch": net.sizes[1], **line}
+        del module
+
+
+def capture(bench: Bench) -> Iterator[Line]:
+    """What is captured of a step, and why the rest is not."""
+    for name, net in bench.nets().items():
+        graph, batch, _ = made(net, net.sizes[0])
+
+        def program(
+            world: World, graph: mp.Graph = graph, batch: Any = batch
+        ) -> list[tuple[tuple[str, ...], str, bool]]:
+            plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+            with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+                for _ in range(4):
+                    trainer.step(*batch)
+                return trainer.captures()
+
+        (pieces,) = on(bench, 1, program)
+        eager = {labels[0]: why for labels, why, _ in pieces if why}
+        graphs = [len(labels) for labels, _, captured in pieces if captured]
+        yield {"net": name, "graphs": graphs, "eager": eager, "right": len(graphs) > 0}
+
+
+def prediction(bench: Bench) -> Iterator[Line]:
+    """A step as the simulator predicts it by the rates measured here, and as it took."""
+    from maniple.strategies.simulation.simulation import Simulation
+
+    size = 64 if bench.small else 4096
+    a, far = (
+        torch.randn(size, size, device=bench.torch),
+        torch.empty(1 << (16 if bench.small else 28), device=bench.torch),
+    )
+    flops = 2 * size**3 / median(bench, lambda: a @ a)
+    bandwidth = 2 * far.nbytes / median(bench, lambda: far.copy_(far.roll(1)) if bench.small else far.mul_(1))
+    for name, net in bench.nets().items():
+        graph, batch, _ = made(net, net.sizes[1])
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        detected = mp.Machine.cpu(1)
+        machine = replace(
+            detected,
+            memories=tuple(replace(memory, bandwidth=bandwidth) for memory in detected.memories),
+            processors=tuple(replace(each, flops_per_s=flops) for each in detected.processors),
+        )
+        predicted = Simulation(graph, machine, plan, None, SGD).makespan_ns / 1e9
+        taken = median_step(bench, graph, batch)
+        yield {"net": name, "predicted_s": predicted, "measured_s": taken, "ratio": predicted / taken}
+
+
+def recording(bench: Bench) -> Iterator[Line]:
+    """A recording of steps, for Perfetto."""
+    graph, batch, _ = made(bench.nets()["cnn"], 4)
+
+    def program(world: World) -> int:
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            trainer.step(*batch)
+            with record(RankRuntime.of(world), 100_000) as found:
+                for _ in range(3):
+                    trainer.step(*batch)
+            found.timeline.save(str(bench.out))
+            return len(found.timeline.spans)
+
+    (spans,) = on(bench, 1, program)
+    yield {"file": str(bench.out), "spans": spans, "right": spans > 0}
+
+
+def _chain(world: World, count: int, rounds: int, *, captured: bool) -> float:
+    """The median time of a replay of a chain of tasks, each of one empty kernel."""
+
+    @mp.task
+    def touch(x: mp.ReadWrite) -> None:
+        x += 0
+
+    @touch.variant("cuda", captured=captured)
+    def touch_there(x: torch.Tensor) -> None:
+        x.add_(0)
+
+    session = Session(RankRuntime.of(world), mp.Machine.detect(world), make_mapper("default"))
+    region = session.region((1,), name="chain")
+    region.fill(0.0)
+    times = []
+    for turn in range(rounds + 4):
+        begun = time.perf_counter()
+        with session.trace("chain"):
+            for _ in range(count):
+                session.launch(touch, region)
+        session.fence()
+        if turn >= 4:
+            times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+CHECKS = (doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording)
+
+
+def main() -> int:
+    """Run all checks; gives the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "null"), default="cuda")
+    parser.add_argument("--small", action="store_true", help="sizes of a rehearsal")
+    parser.add_argument("--seconds", type=float, default=450.0, help="no check begins later than this")
+    parser.add_argument("--only", nargs="*", default=[], help="the checks to run; all by default")
+    parser.add_argument("--recording", type=Path, default=Path("gpu_checks.trace.json"))
+    given = parser.parse_args()
+    begun, failed = time.monotonic(), False
+    if given.device == "cuda" and not torch.cuda.is_available():
+        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+        print(json.dumps({"gpu": None, "reason": reason}), flush=True)
+        return 0
+    bench = Bench(given.device, given.small, given.recording)
+    for check in CHECKS:
+        name = check.__name__
+        if given.only and name not in given.only:
+            continue
+        if time.monotonic() - begun > given.seconds:
+            print(json.dumps({"check": name, "skipped": "no time was left"}), flush=True)
+            continue
+        try:
+            for line in check(bench):
+                failed |= line.get("right") is False
+                print(json.dumps({"check": name, "at_s": round(time.monotonic() - begun, 1), **line}), flush=True)
+        except Exception as error:  # noqa: BLE001  (the next check may show something)
+            failed = True
+            told = traceback.format_exc(limit=-4)
+            print(json.dumps({"check": name, "error": f"{type(error).__name__}: {error}", "where": told}), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
