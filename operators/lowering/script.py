@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.graph.differentiation import find_needed
-from maniple.operators.lowering.launch_form import BackwardForms
+from maniple.operators.lowering.launch_form import BackwardForms, find_halves
+from maniple.operators.lowering.precision import is_scaled
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -37,13 +38,16 @@ class Action(NamedTuple):
 
     Args:
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
-            do; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up with all others;
+            do; ``cast`` gives the values of a parameter as halves; ``fetch`` brings a tensor whole to every rank;
+            ``norm`` adds a gradient's squares up with all others; ``rescale`` changes the scale of the loss;
             ``assign`` gives a buffer its next value.
         number: of the operator, for ``forward`` and ``backward``; else of the tensor; of the clock and of numbers 0.
-        port: where a fetched tensor leaves.
+        port: where a fetched tensor leaves; of a cast the dtype.
     """
 
-    kind: Literal["input", "clock", "hyper", "forward", "fetch", "backward", "norm", "update", "assign"]
+    kind: Literal[
+        "input", "clock", "hyper", "cast", "forward", "fetch", "backward", "norm", "update", "rescale", "assign"
+    ]
     number: int
     port: str = ""
 
@@ -77,20 +81,26 @@ def training_script(graph: Graph, optimizer: AbstractOptimizer | None = None) ->
     if graph.loss_tensor is None:
         raise RequestError(f"graph {graph.name!r} has no loss to train for; name one with loss(tensor)")
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
-    backward = BackwardForms(graph, nodes)
+    backward = BackwardForms(graph, nodes, scaled=optimizer is not None and is_scaled(graph))
     trained = {tensor.id for tensor in graph.parameters}
     actions = [Action("hyper", 0)] if optimizer is not None and optimizer.enters else []
     actions += [*_forward(graph, nodes), Action("fetch", graph.loss_tensor, "loss")]
-    clips = optimizer is not None and optimizer.clip_norm is not None
+    waits = optimizer is not None and needs_squares(graph, optimizer)
     updates = []
     for node in reversed(nodes):
         actions.append(Action("backward", node.id))
         complete = [tensor for tensor in backward.complete(node) if tensor in trained]
-        actions += [Action("norm" if clips else "update", tensor) for tensor in complete]
+        actions += [Action("norm" if waits else "update", tensor) for tensor in complete]
         updates += [Action("update", tensor) for tensor in complete]
-    actions += updates if clips else []
+    actions += updates if waits else []
+    actions += [Action("rescale", 0)] if optimizer is not None and is_scaled(graph) else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
     return Script(tuple(nodes), tuple(actions), backward)
+
+
+def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:
+    """Whether updates wait for the sum of the squares of all gradients: they are clipped by it, or may overflow."""
+    return optimizer.clip_norm is not None or is_scaled(graph)
 
 
 def evaluation_script(graph: Graph) -> Script:
@@ -109,4 +119,10 @@ def fetch_script(graph: Graph) -> Script:
 def _forward(graph: Graph, nodes: Iterable[Node]) -> Iterator[Action]:
     yield from (Action("input", tensor.id) for tensor in graph.inputs)
     yield Action("clock", 0)
-    yield from (Action("forward", node.id) for node in nodes)
+    cast: set[int] = set()
+    for node in nodes:
+        for tensor, dtype in find_halves(graph, [node]).items():
+            if tensor not in cast:
+                yield Action("cast", tensor, dtype)
+                cast.add(tensor)
+        yield Action("forward", node.id)

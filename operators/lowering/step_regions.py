@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.launch_form import SAVED_PLACES
+from maniple.operators.operator.operator import HALF_DTYPES
+from maniple.operators.operator.scratchpad import Scratchpads
+from maniple.operators.training import loss_scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,10 +33,13 @@ class StepRegions:
 
     def __init__(self, graph: Graph, held: Mapping[str, Weight], table: RegionTable) -> None:
         self._tensors, self._nodes = graph.tensors, graph.nodes
-        self._graph = graph
+        self._graph, self._held = graph, held
         self._table = table
         self._values = {tensor.id: held[tensor.name].value for tensor in graph.lasting}
         self._gradients: dict[int, LogicalRegion] = {}
+        self._halves: dict[int, LogicalRegion] = {}
+        self.scratchpads = Scratchpads()
+        """Memory for the bodies of the step's operators."""
         self._saved: dict[int, tuple[LogicalRegion, ...]] = {}
         self._clock: LogicalRegion | None = None
         self._hyper: LogicalRegion | None = None
@@ -42,20 +48,38 @@ class StepRegions:
     def region(self, ref: RegionRef) -> LogicalRegion:
         """What a launch form calls by a reference."""
         kind, number = ref
+        if kind in HALF_DTYPES:
+            return self.half(number, kind)
         if kind == "saved":
             node, place = divmod(number, SAVED_PLACES)
             return self.saved_regions(self._nodes[node])[place]
         if kind == "clock":
             return self.clock
+        if kind == "scale":
+            return self._held[loss_scale.NAME].value
         return self.value(number) if kind == "value" else self.gradient(number)
 
     def value(self, tensor: int) -> LogicalRegion:
         """The values of a tensor."""
-        return self._region(self._values, tensor, "")
+        if tensor not in self._values:
+            info = self._tensors[tensor]
+            self._values[tensor] = self._table.region(info.name, info.shape, info.dtype)
+        return self._values[tensor]
 
     def gradient(self, tensor: int) -> LogicalRegion:
         """The gradient of a tensor."""
-        return self._region(self._gradients, tensor, ".grad")
+        if tensor not in self._gradients:
+            info = self._tensors[tensor]
+            region = self._table.region(f"{info.name}.grad", info.shape, gradient_dtype(info.dtype))
+            self._gradients[tensor] = region
+        return self._gradients[tensor]
+
+    def half(self, tensor: int, dtype: str) -> LogicalRegion:
+        """The values of a parameter or buffer, cast at its home."""
+        if tensor not in self._halves:
+            info = self._tensors[tensor]
+            self._halves[tensor] = self._table.region(f"{info.name}.half", info.shape, dtype)
+        return self._halves[tensor]
 
     def saved_regions(self, node: Node) -> tuple[LogicalRegion, ...]:
         """What a node's forward leaves for its backward."""
@@ -82,17 +106,18 @@ class StepRegions:
         return self._hyper
 
     def squares(self, optimizer: AbstractOptimizer) -> LogicalRegion | None:
-        """The sum of the squares of all gradients; None where they are not clipped by their norm."""
-        if self._squares is None and optimizer.clip_norm is not None:
+        """The sum of the squares of all gradients; None where nothing needs it."""
+        if self._squares is None and (optimizer.clip_norm is not None or loss_scale.NAME in self._held):
             self._squares = self._table.region("squares", (1,), "float64")
         return self._squares
 
     def numbers(self, optimizer: AbstractOptimizer) -> tuple[LogicalRegion, ...]:
         """What each task of an update reads whole."""
-        return tuple(region for region in (self.hyper(optimizer), self.squares(optimizer)) if region is not None)
+        scale = self._held[loss_scale.NAME].regions if loss_scale.NAME in self._held else (None, None)
+        found = self.hyper(optimizer), self.squares(optimizer), scale[0], scale[-1]
+        return tuple(region for region in found if region is not None)
 
-    def _region(self, found: dict[int, LogicalRegion], tensor: int, suffix: str) -> LogicalRegion:
-        if tensor not in found:
-            info = self._tensors[tensor]
-            found[tensor] = self._table.region(info.name + suffix, info.shape, info.dtype)
-        return found[tensor]
+
+def gradient_dtype(dtype: str) -> str:
+    """The dtype of the gradient of a tensor of some dtype: contributions are added up, which halves are not for."""
+    return "float32" if dtype in HALF_DTYPES else dtype

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
 
@@ -106,6 +107,7 @@ class Adam(AdaptiveMoments):
         maximize: Go up the gradient.
         clip_norm: See ``AbstractOptimizer``.
         clip_value: See ``AbstractOptimizer``.
+        loss_scale: See ``AbstractOptimizer``.
         groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
 
     Raises:
@@ -122,6 +124,7 @@ class Adam(AdaptiveMoments):
     maximize: bool = field(default=False, kw_only=True)
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
+    loss_scale: LossScale | None = field(default=None, kw_only=True)
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -142,6 +145,7 @@ class AdamW(AdaptiveMoments):
         maximize: Go up the gradient.
         clip_norm: See ``AbstractOptimizer``.
         clip_value: See ``AbstractOptimizer``.
+        loss_scale: See ``AbstractOptimizer``.
         groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
 
     Raises:
@@ -158,6 +162,7 @@ class AdamW(AdaptiveMoments):
     maximize: bool = field(default=False, kw_only=True)
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
+    loss_scale: LossScale | None = field(default=None, kw_only=True)
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:

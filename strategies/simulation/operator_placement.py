@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.operator_split import LaunchSplit, OperatorSplit
+    from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import Shapes, UseShape
     from maniple.strategies.timing.tables import Table
 
@@ -39,6 +40,22 @@ class LaunchRows:
     columns: Table
     held: Table
     tasks: LaunchTasks
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedLaunch:
+    """A launch of the step.
+
+    Args:
+        name: what the runtime calls it.
+        rows: its rows.
+        uses: the region and the use of each requirement.
+    """
+
+    name: str
+    rows: LaunchRows
+    uses: tuple[tuple[RegionKey, Use], ...]
 
 
 def launch_rows(tasks: LaunchTasks, costs: CostModel) -> LaunchRows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 
+from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.launch import Point
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
-    from maniple.strategies.simulation.placed_program import PlacedLaunch
+    from maniple.strategies.simulation.operator_placement import PlacedLaunch
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import RegionRows, Use
     from maniple.strategies.timing.ledger import Columns
@@ -119,7 +119,8 @@ class Simulation:
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self._optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._plan_free = PlanFreeStep(graph, dict(plan.semantics), machine, self._optimizer)
+        semantics = dict(plan.semantics)
+        self._plan_free = PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, self._optimizer)
         self._program = Program(self._plan_free, plan, self.costs)
         self._launches: dict[int, Placed] = {}
         self._regions: dict[RegionKey, _Region] = {}
@@ -236,7 +237,7 @@ class Simulation:
         """Add the movements and dependences of a region."""
         program = self._program
         users = sorted(program.users[key].items())
-        home = _home_of(key, program.homes)
+        home = program.home(key)
         shape = self._plan_free.layout(key, program.forms)
         rows = self.cache.rows(shape, NOWHERE if home is None else home.held, [use for _, use in users])
         places = np.asarray([place for place, _ in users], dtype=np.int64)
@@ -329,7 +330,7 @@ class Simulation:
 
     def _uses_of(self, key: RegionKey) -> RegionUses:
         users = sorted(self._program.users[key].items())
-        return RegionUses(_home_of(key, self._program.homes) is not None, [use for _, use in users], self._first(users))
+        return RegionUses(self._program.home(key) is not None, [use for _, use in users], self._first(users))
 
     def _first(self, users: list[tuple[int, Use]]) -> Column:
         """By use of a region, the row of its launch's first point."""
@@ -355,12 +356,6 @@ class Simulation:
         Rows are numbered by their keys, as in the schedule that the runtime would run.
         """
         return self.ledger.columns()
-
-
-def _home_of(key: RegionKey, homes: Mapping[int, HomeBoxes]) -> HomeBoxes | None:
-    """Where a region lives that outlives the step."""
-    kind, number, tensor = key
-    return homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
 
 
 def _restore(table: dict[K, V], key: K, value: V | None) -> None:
