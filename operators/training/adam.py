@@ -71,12 +71,13 @@ class AdaptiveMoments(AbstractOptimizer):
         bind = adam_kernels.bind_fused if fused else adam_kernels.bind_torch
         return bind(self, (parameter, gradient, *states), row, squares)
 
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
-        """The rate times the mean over the root of the mean of squares, each without its bias; and AdamW's decay."""
-        step, lr, decay, beta1, beta2, eps = row.tolist()
-        mean = states[0] / (1 - beta1**step)
-        found: Tensor = lr * mean / ((states[-1] / (1 - beta2**step)).sqrt() + eps)
-        return found + lr * decay * parameter if self.decoupled else found
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_direction``."""
+        from maniple.operators.training.direction_kernels import bind_adam_direction
+
+        return bind_adam_direction(self, parameter, states, cores, row, target)
 
     def _check_own(self) -> None:
         """Check what both have."""

@@ -112,8 +112,10 @@ class SGD(AbstractOptimizer):
 
         return descent_kernels.bind_descent(self, parameter, gradient, states, cores, row, squares)
 
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
-        """The rate times the momentum; nothing where there is none."""
-        if not states:
-            return parameter.new_zeros(parameter.shape)
-        return float(row[1]) * states[0]
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_direction``; where there is no momentum nothing is known of gradients."""
+        from maniple.operators.training.direction_kernels import bind_descent_direction
+
+        return bind_descent_direction(self, parameter, states, cores, row, target)

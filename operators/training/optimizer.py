@@ -103,13 +103,23 @@ class AbstractOptimizer(ABC):
         """
 
     @abstractmethod
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
-        """What the state alone says that the next update will subtract, as if the gradient went on as it was.
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """A function that writes what the next update will subtract, as far as the state says, each time it is called.
+
+        It is what ``bind_update`` would subtract of the gradient that the state expects: the mean of gradients that
+        Adam keeps, without its bias; of a momentum the gradient that leaves it as it is. No state is changed.
 
         Args:
-            parameter: The block's value.
+            parameter: The block's value; only read, as are the states.
             states: As ``states`` lists them.
-            row: See ``bind_update``; of the last step.
+            cores: The cores that the processor owns.
+            row: The numbers of the next step; see ``bind_update``.
+            target: What is subtracted; written.
+
+        Raises:
+            RequestError: The optimizer does not know it.
         """
 
     @property

@@ -161,14 +161,18 @@ class TorchRule(AbstractOptimizer):
 
         return update
 
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
         """Not known of an optimizer that is torch's own.
 
         Raises:
             RequestError: always.
         """
-        del parameter, states, row
-        raise RequestError(f"torch.optim.{self.kind}: its next direction is not known; use one of mp.optim")
+        del parameter, states, cores, row, target
+        raise RequestError(
+            f"torch.optim.{self.kind}: what its next update subtracts is not known; use SGD, Adam or AdamW of mp.optim"
+        )
 
 
 def by_torch(

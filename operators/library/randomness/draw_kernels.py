@@ -6,18 +6,18 @@ whose key is the seed xor the operator's number: the first two words give one nu
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from maniple.operators.library.randomness.dropout_kernels import Clock, Word, Words, make_key, philox, runs
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.process.compilation.compiled import kernel
 from maniple.regions.rectangle import Rect
 
 Numbers = npt.NDArray[np.float64]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _uniforms(first: Numbers, second: Numbers, starts: Words, clock: Clock, operator: Word) -> None:
     low, high = make_key(clock[0], operator)
     time, word, cut = np.uint64(clock[1]), np.uint64(32), np.uint64(11)
