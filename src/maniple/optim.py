@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from maniple.operators.training.adam import Adam as Adam
 from maniple.operators.training.adam import AdamW as AdamW
+from maniple.operators.training.averaging import averaged as averaged
 from maniple.operators.training.descent import SGD as SGD
 from maniple.operators.training.loss_scale import LossScale as LossScale
 from maniple.operators.training.torch_rule import by_torch as by_torch
 
-__all__ = ["SGD", "Adam", "AdamW", "LossScale", "by_torch"]
+__all__ = ["SGD", "Adam", "AdamW", "LossScale", "averaged", "by_torch"]
