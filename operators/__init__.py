@@ -4,6 +4,7 @@ Its rooms, each of which may import those above it:
 
     rules           factor rules: one line of text says how an operator may be cut
     operator        the interface of operators, and what their kernels share
+    precision       operators in mixed precision, and the policy of torch.autocast
     training        optimizers
     library         the operators, family by family, kernels beside them
     graph           graphs of operators, written by hand or read from a file

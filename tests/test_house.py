@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "operators": [
         "rules",
         "operator",
+        "precision",
         "training",
         "library",
         "graph",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.operator.operator import FLOAT_DTYPES
+from maniple.operators.operator.operator import REAL_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ def gradient_operands(graph: Graph, node: Node) -> dict[int, int]:
     return {
         place: operand
         for place, operand in enumerate(node.operands)
-        if operand is not None and (places is None or place in places) and tensors[operand].dtype in FLOAT_DTYPES
+        if operand is not None and (places is None or place in places) and tensors[operand].dtype in REAL_DTYPES
     }
 
 
@@ -60,5 +60,5 @@ def gradient_results(graph: Graph, node: Node) -> dict[int, int]:
     return {
         place: result
         for place, result in enumerate(node.results)
-        if place not in node.operator.detached and tensors[result].dtype in FLOAT_DTYPES
+        if place not in node.operator.detached and tensors[result].dtype in REAL_DTYPES
     }

@@ -222,12 +222,24 @@ class Graph(
         """
         if n < 1:
             raise RequestError(f"graph '{self.name}': expected a batch of at least 1 sample, got {n}")
-        graph = Graph(self.name)
-        producers = {node.results[0]: node for node in self._nodes}
         if self._recount is None:
             operators = [node.operator.with_batch(self.batch, n) for node in self._nodes]
         else:
             operators = list(self._recount(n))
+        return self._remade(operators, n)
+
+    def with_operators(self, operators: Sequence[AbstractOperator]) -> Graph:
+        """The same graph whose nodes compute something else.
+
+        Args:
+            operators: For every node; each has the rule of the one that it replaces, but may give other dtypes.
+        """
+        return self._remade(operators, self.batch)
+
+    def _remade(self, operators: Sequence[AbstractOperator], n: int) -> Graph:
+        """The same graph of other operators and ``n`` samples; its tensors and nodes have the same numbers."""
+        graph = Graph(self.name)
+        producers = {node.results[0]: node for node in self._nodes}
         for tensor in self.tensors:
             if tensor.kind == "input":
                 graph.input(tensor.name, (n, *tensor.shape[1:]), tensor.dtype)

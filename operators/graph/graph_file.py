@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, cast, final
 
 from maniple.operators.library.catalogue import OPERATORS
 from maniple.operators.operator.operator import Initial
+from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.error import RequestError, nearest
 from maniple.process.file_entry import Entry, read_json, write_atomically
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from maniple.operators.operator.operator import AbstractOperator
 
 VERSION = 2
+MIXED = "mixed_precision"
+"""What a file calls an operator of a graph that was rewritten for a precision."""
 
 _KEYS = ("version", "name", "inputs", "parameters", "buffers", "nodes", "assignments", "ties", "outputs", "loss")
 
@@ -181,11 +184,10 @@ class _Written:
     def read(entry: Entry, declared: set[str]) -> _Written:
         """The node that an entry writes."""
         item = entry.table(("name", "operator", "attributes", "operands"))
-        with _Located(item["operator"]):
-            kind = OPERATORS.lookup(item["operator"].string())
         operands = item["operands"].elements()
         names = tuple(None if operand.is_null else operand.string() for operand in operands)
-        return _Written(entry, item["name"].string(), _operator(kind, item["attributes"]), operands, names, declared)
+        operator = _operator(item["operator"], item["attributes"])
+        return _Written(entry, item["name"].string(), operator, operands, names, declared)
 
     def is_own(self, place: int) -> bool:
         """Whether an operand is a parameter that this node brings along."""
@@ -201,8 +203,18 @@ class _Written:
         } & names
 
 
-def _operator(kind: type[AbstractOperator], entry: Entry) -> AbstractOperator:
-    """The operator of some attributes."""
+def _operator(name: Entry, entry: Entry) -> AbstractOperator:
+    """The operator of a name and some attributes."""
+    if name.string() == MIXED:
+        item = entry.table(tuple(field.name for field in fields(MixedPrecision)))
+        inner = item["inner"].table(("operator", "attributes"))
+        found = _operator(inner["operator"], inner["attributes"])
+        rounds, gives, folds = (
+            tuple(each.string() for each in item[name].elements()) for name in ("rounds", "gives", "folds")
+        )
+        return MixedPrecision(found, rounds, gives, folds)
+    with _Located(name):
+        kind = OPERATORS.lookup(name.string())
     known = {field.name: str(field.type) for field in fields(kind)}  # type: ignore[arg-type]
     table = entry.table(tuple(known))
     values = {name: _attribute(table[name], written) for name, written in known.items()}
@@ -240,12 +252,17 @@ def _nodes(graph: Graph) -> list[dict[str, object]]:
     written: list[dict[str, object]] = []
     tensors = graph.tensors
     for node in graph.nodes:
-        attributes = {name: _plain(value) for name, value in node.operator.attributes().items()}
         operands = [None if operand is None else tensors[operand].name for operand in (*node.given, *node.own)]
-        written.append(
-            {"name": node.name, "operator": node.operator.name, "attributes": attributes, "operands": operands}
-        )
+        written.append({"name": node.name, **_described(node.operator), "operands": operands})
     return written
+
+
+def _described(operator: AbstractOperator) -> dict[str, object]:
+    """An operator's name and attributes as plain data."""
+    attributes = {name: _plain(value) for name, value in operator.attributes().items()}
+    if isinstance(operator, MixedPrecision):
+        return {"operator": MIXED, "attributes": {**attributes, "inner": _described(operator.inner)}}
+    return {"operator": operator.name, "attributes": attributes}
 
 
 def _plain(value: object) -> object:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from maniple.operators.graph.node import Node, TensorInfo
 from maniple.operators.graph.tensor_table import TensorTable
 from maniple.operators.operator.builder import AbstractBuilder, Tensor
-from maniple.operators.operator.operator import FLOAT_DTYPES, AbstractOperator, Initial
+from maniple.operators.operator.operator import FLOAT_DTYPES, REAL_DTYPES, AbstractOperator, Initial
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _check_gradients(label: str, operator: AbstractOperator, bound: BoundRule, d
     for place, (pattern, dtype) in enumerate(zip(bound.rule.results, dtypes, strict=True)):
         for factor in bound.factors:
             folded = factor.splittable and factor.name not in pattern.factors and bound.rule.fold(factor.name) != "+"
-            if folded and dtype in FLOAT_DTYPES and place not in operator.detached and operator.differentiable != ():
+            if folded and dtype in REAL_DTYPES and place not in operator.detached and operator.differentiable != ():
                 raise RequestError(
                     f"{label}: result {place} folds by {bound.rule.fold(factor.name)} over '{factor.name}', and has no "
                     f"gradient across parts; write '{factor.name}!', or detached=({place},)"

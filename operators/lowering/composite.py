@@ -16,6 +16,7 @@ is: its fused body runs.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
@@ -29,7 +30,7 @@ from maniple.operators.rules.configuration import OperatorPlan, StagePlan
 from maniple.operators.rules.task_placement import processors_by_point
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.operators.graph.graph import Node
     from maniple.operators.operator.builder import Tensor
@@ -118,6 +119,7 @@ class Composition(AbstractComposition):
 
     def __init__(self, graph: Graph, source: Graph, node: Node, configuration: OperatorPlan, *, training: bool) -> None:
         self.training = training
+        self._change: Callable[[AbstractOperator, tuple[Tensor | None, ...]], AbstractOperator] | None = None
         self.bound = source.bound(node)
         self.configurations: list[tuple[str, OperatorPlan]] = []
         self._graph = graph
@@ -147,9 +149,27 @@ class Composition(AbstractComposition):
         """Write a primitive through which no gradient flows; see ``formula`` and, for ``reduce``, ``Rule.parse``."""
         return self._apply(part, ConstantFormula(text, function, reduce, tuple((sizes or {}).items())), operands)[0]
 
-    def _apply(self, part: str, operator: Formula, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+    def primitive(
+        self, part: str, operator: AbstractOperator, operands: tuple[Tensor | None, ...]
+    ) -> tuple[Tensor, ...]:
+        """See ``AbstractComposition.primitive``."""
+        return self._apply(part, operator, operands)
+
+    def within(
+        self, change: Callable[[AbstractOperator, tuple[Tensor | None, ...]], AbstractOperator]
+    ) -> AbstractComposition:
+        """See ``AbstractComposition.within``."""
+        found = copy(self)
+        found._change = change  # noqa: SLF001  (its own class)
+        return found
+
+    def _apply(self, part: str, operator: AbstractOperator, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         name = f"{self._node.name}.{part}"
-        results = self._graph.apply(operator, operands, (), name)
+        if self._change is not None:
+            operator = self._change(operator, operands)
+        own = len(operator.parameters())
+        first = len(operands) - own
+        results = self._graph.apply(operator, operands[:first], operands[first:], name)
         factors = [factor.name for factor in self._graph.bound(self._graph.nodes[-1]).factors]
         self.configurations.append((name, _inherit(self._plan, factors)))
         return results

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
-from maniple.operators.lowering.operator_launch import norm_launch, operator_launch, update_launch
+from maniple.operators.lowering.operator_launch import (
+    cast_launch,
+    norm_launch,
+    operator_launch,
+    rescale_launch,
+    update_launch,
+)
 from maniple.operators.lowering.pipeline import pipeline_of
+from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
 from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
+from maniple.operators.training import loss_scale
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
@@ -137,13 +145,17 @@ class Expansion:
     def fetch_states(self) -> Program:
         """Expand the fetch of what the optimizer keeps of every parameter, whole, to every rank."""
         for weight in self.held.values():
-            for state in weight.states:
+            for state in weight.optimizer_regions:
                 self._fetch(state.name, state)
         return self._program()
 
     def _lower(self, *, training: bool) -> None:
-        """Replace the operators whose split needs an exchange inside them; a training step takes the plan's turns."""
+        """Give values the plan's precision, and replace the operators whose split needs an exchange inside them.
+
+        A training step takes the plan's turns.
+        """
         order = self.plan.order(self.graph) if training else None
+        self.graph = apply_semantics(self.graph, dict(self.plan.semantics))
         self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
         self._tensors = self.graph.tensors
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
@@ -167,19 +179,36 @@ class Expansion:
             self._enter(optimizer, script)
         elif kind == "fetch":
             self._fetch(port, self._regions.value(number))
-        elif kind == "update" and optimizer is not None:
-            weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
-            whole = self._regions.numbers(optimizer)
-            self._launches.append(update_launch(weight, gradient, optimizer, weight.name, whole))
-        elif kind == "norm" and optimizer is not None and (squares := self._regions.squares(optimizer)) is not None:
-            weight, gradient = self.held[self._tensors[number].name], self._regions.gradient(number)
-            self._launches.append(norm_launch(weight, gradient, squares))
+        elif kind in {"cast", "norm", "update", "rescale"}:
+            self._act_on_weight(kind, number, port, optimizer)
         elif kind == "assign":
             value = self._regions.value(self.graph.assignments[number])
             self._assign(self.held[self._tensors[number].name], value)
         else:
             for form in script.forms.of(kind, self.graph.nodes[number]):
                 self._operate(form, part, script, training=optimizer is not None)
+
+    def _act_on_weight(self, kind: str, number: int, dtype: str, optimizer: AbstractOptimizer | None) -> None:
+        """Expand what is done with a parameter at its home, or with the scale of the loss.
+
+        Args:
+            kind: of the action.
+            number: of the parameter.
+            dtype: of a cast.
+            optimizer: of what is trained.
+        """
+        regions, weight = self._regions, self.held[loss_scale.NAME if kind == "rescale" else self._tensors[number].name]
+        if kind == "cast":
+            self._launches.append(cast_launch(weight, regions.region((dtype, number))))
+        elif optimizer is not None and kind == "update":
+            whole, gradient = regions.numbers(optimizer), regions.gradient(number)
+            launch = update_launch(weight, gradient, optimizer, weight.name, whole, regions.scratchpads)
+            self._launches.append(launch)
+        elif optimizer is not None and (squares := regions.squares(optimizer)) is not None:
+            if kind == "rescale":
+                self._launches.append(rescale_launch(weight, squares, optimizer))
+            else:
+                self._launches.append(norm_launch(weight, regions.gradient(number), squares))
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}

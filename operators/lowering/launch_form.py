@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Literal, final
 import numpy as np
 
 from maniple.operators.graph.differentiation import find_differentiated, gradient_operands, gradient_results
+from maniple.operators.operator.operator import HALF_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.operator.operator import AbstractOperator
@@ -35,10 +36,12 @@ NORM_FLOPS = 2
 
 RegionRef = tuple[str, int]
 """``value`` or ``gradient`` of a tensor, its values computed ``again``, ``saved`` of a node and a place (see
-`saved_ref`), the same where it is ``unread``, or the ``clock``."""
+`saved_ref`), the same where it is ``unread``, the ``clock``, or, of a parameter or buffer, its values as halves, by
+their dtype; the ``scale`` of the loss."""
 Slot = tuple[Literal["operand", "operand_gradient", "result", "result_gradient", "saved", "clock"], int]
 """What a view is to an operator's body, and which of them."""
 CLOCK: RegionRef = ("clock", 0)
+SCALE: RegionRef = ("scale", 0)
 SAVED_PLACES = 64
 
 
@@ -124,10 +127,26 @@ def saved_ref(node: Node, place: int) -> RegionRef:
     return "saved", node.id * SAVED_PLACES + place
 
 
+def value_ref(graph: Graph, node: Node, place: int, operand: int) -> RegionRef:
+    """Where a node reads an operand's values: what lasts and is rounded as it is read is cast at its home before."""
+    half = node.operator.reads_as(place)
+    return (half, operand) if half and graph.tensors[operand].lasting else ("value", operand)
+
+
+def find_halves(graph: Graph, nodes: Iterable[Node]) -> dict[int, str]:
+    """The parameters and buffers that nodes read as halves, in the order in which they do, with the dtype."""
+    found: dict[int, str] = {}
+    for node in nodes:
+        for place, operand in enumerate(node.operands):
+            if operand is not None and (kind := value_ref(graph, node, place, operand)[0]) in HALF_DTYPES:
+                found[operand] = kind
+    return found
+
+
 def forward_form(graph: Graph, node: Node, *, training: bool = True) -> LaunchForm:
     """The launch of an operator's forward pass; an evaluation saves nothing."""
     found = [
-        RequirementForm(("value", operand), "read", ("operand", place))
+        RequirementForm(value_ref(graph, node, place, operand), "read", ("operand", place))
         for place, operand in enumerate(node.operands)
         if operand is not None
     ]
@@ -149,10 +168,13 @@ class BackwardForms:
         graph: the graph.
         nodes: what the loss depends on, in the graph's order.
         wanted: the tensors whose gradient is computed; by default those that the graph's own loss needs.
+        scaled: whether the gradient of the loss is its scale instead of 1.
     """
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], wanted: frozenset[int] | None = None) -> None:
-        self._graph, self._tensors = graph, graph.tensors
+    def __init__(
+        self, graph: Graph, nodes: Sequence[Node], wanted: frozenset[int] | None = None, *, scaled: bool = False
+    ) -> None:
+        self._graph, self._tensors, self._scaled = graph, graph.tensors, scaled
         self.wanted = find_differentiated(graph) if wanted is None else wanted
         """The tensors whose gradient is computed."""
         self._contributes = {node.id: self._contributions(node) for node in nodes}
@@ -210,11 +232,15 @@ class BackwardForms:
             for place, tensor in gradient_results(self._graph, node).items()
             if tensor in self.wanted and tensor != self._graph.loss_tensor
         ]
+        if self._scaled and self._graph.loss_tensor in node.results:
+            place = node.results.index(self._graph.loss_tensor)
+            found.append(RequirementForm(SCALE, "read", ("result_gradient", place)))
         reads = node.operator.backward_reads
         for place in reads.operand_places(len(node.operands)):
             operand = node.operands[place]
             if operand is not None:
-                found.append(RequirementForm(("value", operand), "read", ("operand", place)))
+                ref = value_ref(self._graph, node, place, operand)
+                found.append(RequirementForm(ref, "read", ("operand", place)))
         found += [RequirementForm(("value", node.results[place]), "read", ("result", place)) for place in reads.results]
         saved = range(len(self._graph.bound(node).rule.saved))
         found += [RequirementForm(saved_ref(node, place), "read", ("saved", place)) for place in saved]

@@ -8,9 +8,9 @@ Seven samples in three micro-batches; a linear layer whose samples are split ove
     region linear#j   [0:3]          [0:2]     [0:2]         of its own, from 0, as long as the largest micro-batch
 
 An operator is cut if it has one factor that counts samples, and it exchanges nothing over it. Any other runs whole,
-once for all micro-batches. So does what only prepares inputs for an operator that reads all samples of them, such as the
-reshaping of labels of which a loss counts the valid ones: it need not wait for anything, and micro-batches would wait
-for each other. A tensor is kept apart, in a region for each micro-batch, if the operator that writes it and
+once for all micro-batches. So does what only prepares inputs for an operator that reads all samples of them, such as
+the reshaping of labels of which a loss counts the valid ones: it waits for nothing, where micro-batches would wait for
+each other. A tensor is kept apart, in a region for each micro-batch, if the operator that writes it and
 all that read it are cut along its samples; else it is one region, of which each micro-batch may write or read a part.
 """
 

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import Slot
     from maniple.operators.lowering.step_program import Port
+    from maniple.operators.operator.scratchpad import Scratchpad, Scratchpads
     from maniple.operators.rules.rule import Tile
+    from maniple.operators.training.loss_scale import LossScale
     from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.runtime.schedule.launch import Point
 
 __all__: list[str] = []
 
@@ -41,6 +44,38 @@ class PureBinder:
 
 
 @dataclass(frozen=True)
+class BodyPlace:
+    """Where the bodies of a launch run.
+
+    Args:
+        points: the tasks.
+        scratchpads: memory that bodies of one processor take turns with.
+    """
+
+    points: Sequence[Point]
+    scratchpads: Scratchpads
+
+    def scratchpad(self, point: int) -> Scratchpad:
+        """That of the processor that runs a task."""
+        return self.scratchpads.of(self.points[point].processor)
+
+
+@dataclass(frozen=True)
+class CastBinder(PureBinder):
+    """Binds a cast of a parameter at its home: views are its values, and the halves to write."""
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return ("cast",)
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one block."""
+        value, half = (_there(view) for view in views)
+        return lambda: half.copy_(value)
+
+
+@dataclass(frozen=True)
 class ForwardBinder(PureBinder):
     """Binds an operator's forward body: which view is what comes with `slots`.
 
@@ -51,6 +86,7 @@ class ForwardBinder(PureBinder):
         slots: what each view is to the operator.
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
+        place: where the bodies run.
     """
 
     graph: Graph
@@ -59,6 +95,7 @@ class ForwardBinder(PureBinder):
     slots: tuple[Slot, ...]
     training: bool
     checked: bool
+    place: BodyPlace | None = None
 
     def eager(self, point: int) -> str:
         """See ``PureBinder.eager``."""
@@ -81,7 +118,8 @@ class ForwardBinder(PureBinder):
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
-        context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream)
+        pad = None if self.place is None else self.place.scratchpad(point)
+        context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream, pad)
         body = node.operator.variant(views).bind_forward(context, ForwardTensors(operands, results, saved))
         if not self.checked:
             return body
@@ -106,12 +144,14 @@ class BackwardBinder(PureBinder):
         node: the operator.
         tiles: one per point.
         slots: what each view is to the operator.
+        place: where the bodies run.
     """
 
     graph: Graph
     node: Node
     tiles: Sequence[Tile]
     slots: tuple[Slot, ...]
+    place: BodyPlace | None = None
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
@@ -135,14 +175,17 @@ class BackwardBinder(PureBinder):
         node = self.node
         parts: dict[Slot, torch.Tensor | None] = dict(zip(self.slots, views, strict=True))
         for place, result in enumerate(node.results):
-            if result == self.graph.loss_tensor:
+            if result == self.graph.loss_tensor and ("result_gradient", place) not in parts:
                 parts["result_gradient", place] = _one(self.graph.tensors[result].dtype)
         results, operands = range(len(node.results)), range(len(node.operands))
         saved = tuple(_there(view) for (part, _), view in parts.items() if part == "saved")
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
-        context = TileContext(self.tiles[point], extents, node.operator, cores, training=True, stream=stream)
+        pad = None if self.place is None else self.place.scratchpad(point)
+        context = TileContext(
+            self.tiles[point], extents, node.operator, cores, training=True, stream=stream, scratchpad=pad
+        )
         tensors = BackwardTensors(
             tuple(parts.get(("result_gradient", place)) for place in results),
             tuple(parts.get(("operand", place)) for place in operands),
@@ -161,22 +204,52 @@ class UpdateBinder(PureBinder):
     Args:
         optimizer: the optimizer, as it is for the parameter.
         row: which of the step's numbers the parameter's group has; None where none enter.
+        scaled: where the bodies run, if the loss is scaled: then the scale and the number of skipped steps come last.
     """
 
     optimizer: AbstractOptimizer
     row: int | None = None
+    scaled: BodyPlace | None = None
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views."""
         del point
-        return "update", self.optimizer, self.row
+        return "update", self.optimizer, self.row, self.scaled is not None
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
         value, gradient, *others = (_there(view) for view in views)
         states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
-        row = None if self.row is None else numbers[0][self.row]
-        return self.optimizer.bind_update(value, gradient, tuple(states), cores, row, *numbers[1:])
+        row = None if self.row is None else numbers.pop(0)[self.row]
+        if self.scaled is None:
+            return self.optimizer.bind_update(value, gradient, tuple(states), cores, row, *numbers)
+        from maniple.operators.training.loss_scale import ScaledStep, bind_scaled_update
+
+        pad, block = self.scaled.scratchpad(point), (value, gradient, tuple(states))
+        return bind_scaled_update(self.optimizer, block, ScaledStep(row, *numbers), cores, pad)
+
+
+@dataclass(frozen=True)
+class RescaleBinder(PureBinder):
+    """Binds a change of the loss' scale: views are the scale, its counts, and the sum of squares of all gradients.
+
+    Args:
+        scale: how it changes.
+    """
+
+    scale: LossScale
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return "rescale", self.scale
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind one memory's."""
+        from maniple.operators.training.loss_scale import bind_rescale
+
+        value, tracker, skipped, squares = (_there(view) for view in views)
+        return bind_rescale(self.scale, squares, value, tracker, skipped)
 
 
 @dataclass(frozen=True)

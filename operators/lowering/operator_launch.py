@@ -8,7 +8,17 @@ import numpy as np
 
 from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
 from maniple.operators.lowering.micro_batch import ALL
-from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, NormBinder, UpdateBinder
+from maniple.operators.lowering.operator_body import (
+    BackwardBinder,
+    BodyPlace,
+    CastBinder,
+    ForwardBinder,
+    NormBinder,
+    RescaleBinder,
+    UpdateBinder,
+)
+from maniple.operators.training import loss_scale
+from maniple.operators.training.loss_scale import LossScale
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, accumulate, reduce
 from maniple.regions.rectangle import overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
     from maniple.operators.lowering.step_regions import StepRegions
     from maniple.operators.lowering.weight import Weight
+    from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.rules.task_placement import PlacedTasks
     from maniple.operators.rules.tile_table import TileTable
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -71,10 +82,11 @@ def operator_launch(
         privilege = _privilege(need, placed.table, rects, shared, meets=meets, first=first)
         requirements.append(Requirement(region, privilege, rects))
     flops = tile_flops(node.operator, placed.table)[0 if form.is_forward else 1][tasks.numbers] * form.share
+    place = BodyPlace(tasks.points, regions.scratchpads)
     binder = (
-        ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked)
+        ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked, place)
         if form.is_forward
-        else BackwardBinder(graph, node, tasks.tiles, form.slots)
+        else BackwardBinder(graph, node, tasks.tiles, form.slots, place)
     )
     name = form.name if part == ALL else f"{form.name}#{part}"
     return Launch(name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind, in_turn=in_turn)
@@ -86,6 +98,7 @@ def update_launch(
     optimizer: AbstractOptimizer,
     name: str,
     whole: tuple[LogicalRegion, ...],
+    scratchpads: Scratchpads,
 ) -> Launch:
     """Give the launch that updates a parameter at its home.
 
@@ -94,7 +107,9 @@ def update_launch(
         gradient: its gradient.
         optimizer: of all parameters.
         name: by which the optimizer finds the parameter's group.
-        whole: what each task reads whole: the numbers that enter each step, and the sum of squares, if there are any.
+        whole: what each task reads whole: the numbers that enter each step, the sum of squares, and the scale of the
+            loss with its counts, as far as they are there.
+        scratchpads: memory that bodies of one processor take turns with.
     """
     row, own, everyone = optimizer.row_of(name), optimizer.of(name), len(weight.points)
     numbers = tuple(Requirement(region, READ, (region.bounds,) * everyone) for region in whole)
@@ -105,8 +120,36 @@ def update_launch(
         *numbers,
     )
     flops = tuple(float(own.flops * rect.volume) for rect in weight.rects)
-    binder = UpdateBinder(own, row if numbers else None)
+    scaled = BodyPlace(weight.points, scratchpads) if any(r.name == loss_scale.NAME for r in whole) else None
+    binder = UpdateBinder(own, row if optimizer.enters else None, scaled)
     return Launch(f"{weight.name}.update", weight.points, requirements, binder, flops, "update")
+
+
+def rescale_launch(scale: Weight, squares: LogicalRegion, optimizer: AbstractOptimizer) -> Launch:
+    """Give the launch that changes the scale of the loss, in every memory that has it.
+
+    Args:
+        scale: the scale and its counts.
+        squares: the sum of squares of all gradients.
+        optimizer: knows how it changes.
+    """
+    requirements = (
+        *(Requirement(r, READ_WRITE, (r.bounds,) * len(scale.points)) for r in scale.regions),
+        Requirement(squares, READ, (squares.bounds,) * len(scale.points)),
+    )
+    binder = RescaleBinder(optimizer.loss_scale or LossScale())
+    return Launch(f"{scale.name}.rescale", scale.points, requirements, binder)
+
+
+def cast_launch(weight: Weight, half: LogicalRegion) -> Launch:
+    """Give the launch that casts a parameter at its home.
+
+    Args:
+        weight: the parameter.
+        half: its values as halves.
+    """
+    requirements = Requirement(weight.value, READ, weight.rects), Requirement(half, WRITE_DISCARD, weight.rects)
+    return Launch(f"{weight.name}.cast", weight.points, requirements, CastBinder())
 
 
 def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion) -> Launch:

@@ -197,7 +197,7 @@ class Passes:
     ) -> list[tuple[RegionRef, int]]:
         """What a launch of a micro-batch uses of a region: the part of one micro-batch, or those of all."""
         kind, number = ref
-        if kind in {"saved", "again", "unread"} or tiles is None:
+        if kind not in {"value", "gradient"} or tiles is None:
             return [(ref, part)]
         along = self._parts.written(number)
         if along is None:

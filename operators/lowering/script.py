@@ -23,13 +23,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.graph.differentiation import find_needed
+from maniple.operators.lowering.launch_form import find_halves
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline
+from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.step_form import StepForms
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import BackwardForms
@@ -44,12 +46,12 @@ class Action(NamedTuple):
 
     Args:
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
-            do; ``forward`` and ``backward`` are an operator's, as are ``input_gradient`` and ``weight_gradient``, of
-            which the latter may come later, and ``again``, forward of what was not kept; ``fetch`` brings a tensor
-            whole to every rank; ``norm`` adds a gradient's squares up with all others; ``assign`` gives a buffer its
-            next value.
+            do; ``cast`` gives the values of a parameter as halves; ``forward`` and ``backward`` are an operator's, as
+            are ``input_gradient`` and ``weight_gradient``, of which the latter may come later, and ``again``, forward
+            of what was not kept; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up
+            with all others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
-        port: where a fetched tensor leaves.
+        port: where a fetched tensor leaves; of a cast the dtype.
         part: the micro-batch of a pass; of what is not cut -1.
     """
 
@@ -57,6 +59,7 @@ class Action(NamedTuple):
         "input",
         "clock",
         "hyper",
+        "cast",
         "forward",
         "again",
         "fetch",
@@ -65,6 +68,7 @@ class Action(NamedTuple):
         "weight_gradient",
         "norm",
         "update",
+        "rescale",
         "assign",
     ]
     number: int
@@ -111,27 +115,34 @@ def training_script(
     if graph.loss_tensor is None:
         raise RequestError(f"graph {graph.name!r} has no loss to train for; name one with loss(tensor)")
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
+    scaled = optimizer is not None and is_scaled(graph)
     if pipeline is None:
-        forms = StepForms(graph, nodes, training=True)
+        forms = StepForms(graph, nodes, training=True, scaled=scaled)
         passes = [Pass("forward", node.id, ALL, "") for node in nodes]
         passes += [Pass("backward", node.id, ALL, "") for node in reversed(nodes)]
     else:
         again = [node.id for node in nodes if node.name in pipeline.recomputed]
-        forms = StepForms(graph, nodes, training=True, recomputed=again, near=pipeline.near)
+        forms = StepForms(graph, nodes, training=True, scaled=scaled, recomputed=again, near=pipeline.near)
         passes = Passes(graph, nodes, forms, pipeline).merged()
     enters = optimizer is not None and optimizer.enters
-    clips = optimizer is not None and optimizer.clip_norm is not None
+    waits = optimizer is not None and needs_squares(graph, optimizer)
     actions = [Action("hyper", 0)] if enters else []
-    actions += [*_arrivals(graph), *_followed(graph, forms, passes, clips=clips)]
+    actions += [*_arrivals(graph), *_with_casts(graph, _followed(graph, forms, passes, waits=waits))]
+    actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
     return Script(tuple(nodes), tuple(actions), forms, pipeline is not None)
+
+
+def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:
+    """Whether updates wait for the sum of the squares of all gradients: they are clipped by it, or may overflow."""
+    return optimizer.clip_norm is not None or is_scaled(graph)
 
 
 def evaluation_script(graph: Graph) -> Script:
     """What an evaluation does: the forward pass of what the outputs need, and the way of the outputs to every rank."""
     nodes = find_needed(graph, graph.outputs.values())
     fetches = [Action("fetch", tensor, name) for name, tensor in graph.outputs.items()]
-    forward = (Action("forward", node.id) for node in nodes)
+    forward = _with_casts(graph, (Action("forward", node.id) for node in nodes))
     return Script(tuple(nodes), (*_arrivals(graph), *forward, *fetches), StepForms(graph, nodes, training=False))
 
 
@@ -146,8 +157,20 @@ def _arrivals(graph: Graph) -> Iterator[Action]:
     yield Action("clock", 0)
 
 
-def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, clips: bool) -> Iterator[Action]:
-    """The passes of operators, and what follows from them as soon as it can."""
+def _with_casts(graph: Graph, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and before the first that reads a parameter as halves its cast."""
+    cast: set[int] = set()
+    for action in actions:
+        if action.kind == "forward":
+            for tensor, dtype in find_halves(graph, [graph.nodes[action.number]]).items():
+                if tensor not in cast:
+                    yield Action("cast", tensor, dtype)
+                    cast.add(tensor)
+        yield action
+
+
+def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: bool) -> Iterator[Action]:
+    """The passes of operators, and what follows from them as soon as it can; where updates wait, once all norms are."""
     nodes, loss = graph.nodes, graph.loss_tensor or 0
     trained = {tensor.id for tensor in graph.parameters}
     forward = Counter(node.kind == "forward" and loss in nodes[node.node].results for node in passes)[True]
@@ -164,11 +187,11 @@ def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, clips: 
         done = uses[found.kind, found.node]
         left.subtract(done)
         complete = [tensor for tensor in done if not left[tensor] and tensor in given]
-        yield from (Action("norm" if clips else "update", tensor) for tensor in complete)
+        yield from (Action("norm" if waits else "update", tensor) for tensor in complete)
         updates += [Action("update", tensor) for tensor in complete]
     if not fetched:
         yield Action("fetch", loss, "loss")
-    yield from updates if clips else []
+    yield from updates if waits else []
 
 
 def _contributed(forms: StepForms, kind: str, node: Node) -> list[int]:

@@ -38,6 +38,7 @@ class StepForms:
         graph: the graph.
         nodes: what the step needs, in the graph's order.
         training: whether it goes backward, and forward saves what backward reads.
+        scaled: whether the gradient of the loss is its scale instead of 1.
         recomputed: the numbers of the nodes whose results are not kept for backward.
         near: whether a node reads what another computes again of a tensor, and not what it was given in forward.
     """
@@ -48,11 +49,12 @@ class StepForms:
         nodes: Sequence[Node],
         *,
         training: bool,
+        scaled: bool = False,
         recomputed: Collection[int] = (),
         near: Callable[[Node, Node, int], bool] = lambda _reader, _writer, _tensor: True,
     ) -> None:
         self._graph, self._near, self._training = graph, near, training
-        self.backward = BackwardForms(graph, nodes if training else ())
+        self.backward = BackwardForms(graph, nodes if training else (), scaled=scaled)
         self.recomputed = frozenset(recomputed)
         self._writer = {result: node for node in nodes if node.id in self.recomputed for result in node.results}
         self._made: dict[tuple[str, int], tuple[LaunchForm, ...]] = {}

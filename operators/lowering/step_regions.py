@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.launch_form import SAVED_PLACES
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
+from maniple.operators.operator.operator import HALF_DTYPES
+from maniple.operators.operator.scratchpad import Scratchpads
+from maniple.operators.training import loss_scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +42,10 @@ class StepRegions:
         self, graph: Graph, held: Mapping[str, Weight], table: RegionTable, parts: MicroBatches | None = None
     ) -> None:
         self._tensors, self._nodes = graph.tensors, graph.nodes
-        self._graph = graph
+        self._graph, self._held = graph, held
         self._table = table
+        self.scratchpads = Scratchpads()
+        """Memory for the bodies of the step's operators."""
         self.parts = MicroBatches(graph) if parts is None else parts
         """The micro-batches."""
         lasting = {("value", tensor.id): held[tensor.name].value for tensor in graph.lasting}
@@ -58,6 +63,8 @@ class StepRegions:
         """
         if ref[0] == "clock":
             return self.clock
+        if ref[0] == "scale":
+            return self._held[loss_scale.NAME].value
         key = ref, part if self.is_apart(ref) else ALL
         if key not in self._made:
             self._made[key] = self._make(*key)
@@ -66,7 +73,7 @@ class StepRegions:
     def is_apart(self, ref: RegionRef) -> bool:
         """Whether each micro-batch has a region of its own, in which its samples begin at 0."""
         kind, number = ref
-        return kind in {"saved", "again", "unread"} or self.parts.apart(number)
+        return kind in {"saved", "again", "unread"} or (kind in {"value", "gradient"} and self.parts.apart(number))
 
     def start(self, ref: RegionRef, axis: int, part: int) -> int:
         """Where a micro-batch begins, among all samples, along a dimension of what is kept apart."""
@@ -99,14 +106,16 @@ class StepRegions:
         return self._hyper
 
     def squares(self, optimizer: AbstractOptimizer) -> LogicalRegion | None:
-        """The sum of the squares of all gradients; None where they are not clipped by their norm."""
-        if self._squares is None and optimizer.clip_norm is not None:
+        """The sum of the squares of all gradients; None where nothing needs it."""
+        if self._squares is None and (optimizer.clip_norm is not None or loss_scale.NAME in self._held):
             self._squares = self._table.region("squares", (1,), "float64")
         return self._squares
 
     def numbers(self, optimizer: AbstractOptimizer) -> tuple[LogicalRegion, ...]:
         """What each task of an update reads whole."""
-        return tuple(region for region in (self.hyper(optimizer), self.squares(optimizer)) if region is not None)
+        scale = self._held[loss_scale.NAME].regions if loss_scale.NAME in self._held else (None, None)
+        found = self.hyper(optimizer), self.squares(optimizer), scale[0], scale[-1]
+        return tuple(region for region in found if region is not None)
 
     def _make(self, ref: RegionRef, part: int) -> LogicalRegion:
         kind, number = ref
@@ -122,5 +131,11 @@ class StepRegions:
             name, dtype = f"{node.name}.{saved.name}{SAVED[kind]}", saved.dtype or first
         else:
             info, axis = self._tensors[number], self.parts.written(number)
-            name, shape, dtype = info.name + SUFFIX[kind], info.shape, info.dtype
+            name, shape = info.name + SUFFIX.get(kind, ".half"), info.shape
+            dtype = kind if kind in HALF_DTYPES else gradient_dtype(info.dtype) if kind == "gradient" else info.dtype
         return self._table.region(name + mark, shape if part == ALL else self.parts.local_shape(shape, axis), dtype)
+
+
+def gradient_dtype(dtype: str) -> str:
+    """The dtype of the gradient of a tensor of some dtype: contributions are added up, which halves are not for."""
+    return "float32" if dtype in HALF_DTYPES else dtype

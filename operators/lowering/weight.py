@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maniple.operators.lowering.precision import PRECISION, SCALED, is_scaled
 from maniple.operators.plan.weight_home import planned_home
+from maniple.operators.rules.configuration import WeightPlan
 from maniple.operators.rules.task_placement import memory_by_processor
-from maniple.operators.training.optimizer import AbstractOptimizer
+from maniple.operators.training import loss_scale
+from maniple.operators.training.loss_scale import LossScale
+from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
 from maniple.runtime.schedule.launch_columns import Rects
 
@@ -72,6 +76,11 @@ class Weight:
         """The value and the optimizer's state."""
         return (self.value, *self.states)
 
+    @property
+    def optimizer_regions(self) -> tuple[LogicalRegion, ...]:
+        """What is the optimizer's alone: its state of a parameter, and all of the scale of the loss."""
+        return self.regions if self.name == loss_scale.NAME else self.states
+
 
 def weights(
     graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer, table: RegionTable
@@ -94,7 +103,22 @@ def weights(
         states = [f"{tensor.name}.{state}" for state in kept]
         regions = tuple([table.region(name, tensor.shape, tensor.dtype) for name in (tensor.name, *states)])
         found[tensor.name] = Weight.at(tensor.name, regions, home)
+    if dict(plan.semantics).get(PRECISION) == SCALED or is_scaled(graph):
+        found[loss_scale.NAME] = Weight.at(loss_scale.NAME, scale_regions(table), scale_home(machine))
     return found
+
+
+def scale_regions(table: RegionTable) -> tuple[LogicalRegion, ...]:
+    """The scale of the loss and its counts; see ``loss_scale``."""
+    name = loss_scale.NAME
+    counts = (table.region(f"{name}.{count}", (), "float64") for count in loss_scale.COUNTS)
+    return table.region(name, (), "float32"), *counts
+
+
+def scale_home(machine: Machine) -> WeightHome:
+    """Where the scale of the loss lives: in every memory, so that no step waits for it."""
+    processors = tuple(machine.processors_of(memory.id)[0] for memory in machine.memories)
+    return planned_home((), WeightPlan((), processors, len(processors)), memory_by_processor(machine))
 
 
 def write_weights(
@@ -125,7 +149,11 @@ def fill_states(weights: Mapping[str, Weight], memories: Mapping[int, Memory], o
     from maniple.runtime.storage.copy_kernels import torch_dtype
 
     for name, weight in weights.items():
-        for region, state in zip(weight.states, optimizer.of(name).states if weight.states else (), strict=True):
+        if name == loss_scale.NAME:
+            own = State(name, (optimizer.loss_scale or LossScale()).init_scale), *map(State, loss_scale.COUNTS)
+        else:
+            own = optimizer.of(name).states if weight.states else ()
+        for region, state in zip(weight.optimizer_regions, own, strict=True):
             for number, rects in weight.home if state.fill else ():
                 for rect in rects if number in memories else ():
                     filled = torch.full(rect.shape, state.fill, dtype=torch_dtype(region.dtype))
@@ -149,7 +177,7 @@ def check_states(weights: Mapping[str, Weight], state: object) -> tuple[int, dic
     if not isinstance(state, Mapping) or STEP not in state:
         raise RequestError(f"optimizer state: expected an entry {STEP!r}, the number of steps; pass it whole")
     found = {name: value for name, value in state.items() if name != STEP}
-    states = {region.name: region for weight in weights.values() for region in weight.states}
+    states = {region.name: region for weight in weights.values() for region in weight.optimizer_regions}
     if states.keys() != found.keys():
         wrong = sorted(map(str, states.keys() ^ found.keys()))
         raise RequestError(f"optimizer state: expected one entry for each of {len(states)}; wrong: {', '.join(wrong)}")
@@ -180,7 +208,7 @@ def write_states(
 ) -> None:
     """Write what an optimizer keeps, as ``check_states`` gave it; see ``write_weights``."""
     for weight in weights.values():
-        for state in weight.states:
+        for state in weight.optimizer_regions:
             for number, rects in weight.home:
                 for rect in rects if number in memories else ():
                     memories[number].assign(state, rect, found[state.name][rect.slices((0,) * rect.ndim)])

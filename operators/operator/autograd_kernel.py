@@ -118,7 +118,9 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     given = {number: _as_made(role, there[role][place]) for number, (role, place) in tape.reads.items()}
     pairs = list(zip(wanted, found.gradients, strict=True))
     written = [
-        Written(made, cast("Tensor", targets[place]), place in tensors.adds) for place, made in pairs if made is not None
+        Written(made, cast("Tensor", targets[place]), place in tensors.adds)
+        for place, made in pairs
+        if made is not None
     ]
     empty = _stepped_over(tensors, targets, {place for place, made in pairs if made is not None})
     run = bind_calls(tape.calls, given, written)

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from maniple.operators.operator.builder import Tensor
     from maniple.operators.operator.formula import TileFunction
+    from maniple.operators.operator.operator import AbstractOperator
     from maniple.operators.rules.bound_rule import BoundRule
 
 __all__: list[str] = []
@@ -69,3 +70,21 @@ class AbstractComposition(ABC):
         sizes: Mapping[str, int] | None = None,
     ) -> Tensor:
         """Write a primitive through which no gradient flows; see ``formula`` and, for ``reduce``, ``Rule.parse``."""
+
+    @abstractmethod
+    def primitive(
+        self, part: str, operator: AbstractOperator, operands: tuple[Tensor | None, ...]
+    ) -> tuple[Tensor, ...]:
+        """Write any operator as a primitive.
+
+        Args:
+            part: Its name inside the composite.
+            operator: What it computes; its factors are the composite's.
+            operands: What it reads, the composite's own parameters last if it has them too.
+        """
+
+    @abstractmethod
+    def within(
+        self, change: Callable[[AbstractOperator, tuple[Tensor | None, ...]], AbstractOperator]
+    ) -> AbstractComposition:
+        """The same composition for what changes each primitive that is written to it, knowing its operands."""

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from maniple.operators.operator.builder import Tensor as Handle
     from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.random_stream import RandomStream
+    from maniple.operators.operator.scratchpad import Scratchpad
 
 FLOAT_DTYPES = ("float32", "float64")
+"""What parameters and the operands of kernels may be."""
+HALF_DTYPES = ("bfloat16", "float16")
+"""What values may be beside that under a plan of such a precision; see ``mixed_precision``."""
+REAL_DTYPES = FLOAT_DTYPES + HALF_DTYPES
+"""The dtypes of values that have gradients."""
 
 
 @final
@@ -98,6 +104,7 @@ class TileContext:
         cores: The cores that the processor owns.
         training: Whether a training step runs, and no evaluation.
         stream: The random numbers of an operator that is ``random``; else None.
+        scratchpad: Memory that the bodies of the processor take turns with; None: a body takes some of its own.
     """
 
     tile: Tile
@@ -106,6 +113,7 @@ class TileContext:
     cores: int = 1
     training: bool = True
     stream: RandomStream | None = None
+    scratchpad: Scratchpad | None = None
 
     def extent(self, factor: str) -> int:
         """The whole extent of a factor."""
@@ -272,6 +280,11 @@ class AbstractOperator(ABC):
         """
         del semantics
         return self
+
+    def reads_as(self, place: int) -> str:
+        """The half that it rounds an operand's values to as it reads them; "": it reads them as they come."""
+        del place
+        return ""
 
     def exchanges(self) -> tuple[str, ...]:
         """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-BUILT_SEMANTICS = (("batch_norm", "local_stats"),)
+BUILT_SEMANTICS = (
+    ("batch_norm", "local_stats"),
+    ("precision", "float32"),
+    ("precision", "bf16"),
+    ("precision", "fp16"),
+)
 """What a plan may change of results by intent."""
 
 

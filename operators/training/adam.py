@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
 
@@ -70,12 +71,13 @@ class AdaptiveMoments(AbstractOptimizer):
         bind = adam_kernels.bind_fused if fused else adam_kernels.bind_torch
         return bind(self, (parameter, gradient, *states), row, squares)
 
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
-        """The rate times the mean over the root of the mean of squares, each without its bias; and AdamW's decay."""
-        step, lr, decay, beta1, beta2, eps = row.tolist()
-        mean = states[0] / (1 - beta1**step)
-        found: Tensor = lr * mean / ((states[-1] / (1 - beta2**step)).sqrt() + eps)
-        return found + lr * decay * parameter if self.decoupled else found
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_direction``."""
+        from maniple.operators.training.direction_kernels import bind_adam_direction
+
+        return bind_adam_direction(self, parameter, states, cores, row, target)
 
     def _check_own(self) -> None:
         """Check what both have."""
@@ -106,6 +108,7 @@ class Adam(AdaptiveMoments):
         maximize: Go up the gradient.
         clip_norm: See ``AbstractOptimizer``.
         clip_value: See ``AbstractOptimizer``.
+        loss_scale: See ``AbstractOptimizer``.
         groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
 
     Raises:
@@ -122,6 +125,7 @@ class Adam(AdaptiveMoments):
     maximize: bool = field(default=False, kw_only=True)
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
+    loss_scale: LossScale | None = field(default=None, kw_only=True)
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -142,6 +146,7 @@ class AdamW(AdaptiveMoments):
         maximize: Go up the gradient.
         clip_norm: See ``AbstractOptimizer``.
         clip_value: See ``AbstractOptimizer``.
+        loss_scale: See ``AbstractOptimizer``.
         groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
 
     Raises:
@@ -158,6 +163,7 @@ class AdamW(AdaptiveMoments):
     maximize: bool = field(default=False, kw_only=True)
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
+    loss_scale: LossScale | None = field(default=None, kw_only=True)
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.training.clipping import Clipping, Floats, bounded, bounded_by_torch, on_host, scale
+from maniple.process.compilation.compiled import numpy_kernel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +57,7 @@ def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats, decou
     numbers[10] = row[5]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@numpy_kernel
 def _adam(
     value: Floats,
     gradient: Floats,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
+from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
 
@@ -34,6 +35,7 @@ class SGD(AbstractOptimizer):
         maximize: Go up the gradient.
         clip_norm: See ``AbstractOptimizer``.
         clip_value: See ``AbstractOptimizer``.
+        loss_scale: See ``AbstractOptimizer``.
         groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
         enters_always: Whether the numbers enter each step from the first on.
 
@@ -51,6 +53,7 @@ class SGD(AbstractOptimizer):
     maximize: bool = field(default=False, kw_only=True)
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
+    loss_scale: LossScale | None = field(default=None, kw_only=True)
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
     enters_always: bool = field(default=False, kw_only=True)
 
@@ -109,8 +112,10 @@ class SGD(AbstractOptimizer):
 
         return descent_kernels.bind_descent(self, parameter, gradient, states, cores, row, squares)
 
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
-        """The rate times the momentum; nothing where there is none."""
-        if not states:
-            return parameter.new_zeros(parameter.shape)
-        return float(row[1]) * states[0]
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_direction``; where there is no momentum nothing is known of gradients."""
+        from maniple.operators.training.direction_kernels import bind_descent_direction
+
+        return bind_descent_direction(self, parameter, states, cores, row, target)

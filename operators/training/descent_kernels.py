@@ -14,6 +14,7 @@ from torch import Tensor
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.training.clipping import Clipping, bounded, bounded_by_torch, on_host, scale
+from maniple.process.compilation.compiled import kernel
 
 if TYPE_CHECKING:
     from maniple.operators.training.descent import SGD
@@ -46,19 +47,19 @@ def nesterov(
     return value - lr * (slope + momentum * buffer), buffer
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _plain(value: Floats, gradient: Floats, lr: float, decay: float) -> None:
     for i in range(value.size):
         value[i] = plain(value[i], gradient[i], lr, decay)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _heavy(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
     for i in range(value.size):
         value[i], buffer[i] = heavy(value[i], gradient[i], buffer[i], lr, decay, momentum)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _nesterov(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay: float, momentum: float) -> None:
     for i in range(value.size):
         value[i], buffer[i] = nesterov(value[i], gradient[i], buffer[i], lr, decay, momentum)
@@ -90,7 +91,7 @@ def descend(gradient: float, buffer: float, momentum: float, share: float, neste
     return (gradient + momentum * buffer if nesterov else buffer), buffer
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _descend(
     value: Floats,
     gradient: Floats,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numba
 import torch
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
+from maniple.process.compilation.compiled import kernel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _squares(gradient: Floats, squares: Floats) -> None:
     total = 0.0
     for i in range(gradient.size):

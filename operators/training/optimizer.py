@@ -22,6 +22,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
+from maniple.operators.training.loss_scale import LossScale, checked_scale
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class AbstractOptimizer(ABC):
         groups      arguments that differ for parameters whose name a pattern matches; the first that matches counts
         clip_norm   the most that the norm of all gradients together may be, as ``torch.nn.utils.clip_grad_norm_``
         clip_value  the most that an element of a gradient may be, as ``clip_grad_value_``, after ``clip_norm``
+        loss_scale  how the scale of the loss changes under a plan of precision fp16; None: as GradScaler's by default
     """
 
     __slots__ = ()
@@ -66,6 +68,7 @@ class AbstractOptimizer(ABC):
     groups: Any
     clip_norm: float | None
     clip_value: float | None
+    loss_scale: LossScale | None
 
     @property
     @abstractmethod
@@ -100,13 +103,23 @@ class AbstractOptimizer(ABC):
         """
 
     @abstractmethod
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
-        """What the state alone says that the next update will subtract, as if the gradient went on as it was.
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """A function that writes what the next update will subtract, as far as the state says, each time it is called.
+
+        It is what ``bind_update`` would subtract of the gradient that the state expects: the mean of gradients that
+        Adam keeps, without its bias; of a momentum the gradient that leaves it as it is. No state is changed.
 
         Args:
-            parameter: The block's value.
+            parameter: The block's value; only read, as are the states.
             states: As ``states`` lists them.
-            row: See ``bind_update``; of the last step.
+            cores: The cores that the processor owns.
+            row: The numbers of the next step; see ``bind_update``.
+            target: What is subtracted; written.
+
+        Raises:
+            RequestError: The optimizer does not know it.
         """
 
     @property
@@ -166,7 +179,13 @@ class AbstractOptimizer(ABC):
     def options_of_groups(self) -> frozenset[str]:
         """The arguments that may differ between groups."""
         own: tuple[Any, ...] = fields(self)  # type: ignore[arg-type]
-        return frozenset(each.name for each in own) - {"groups", "clip_norm", "clip_value", "enters_always"}
+        return frozenset(each.name for each in own) - {
+            "groups",
+            "clip_norm",
+            "clip_value",
+            "loss_scale",
+            "enters_always",
+        }
 
     def arguments(self) -> dict[str, float | tuple[float, ...]]:
         """The numbers as torch's arguments, by name."""
@@ -208,6 +227,7 @@ class AbstractOptimizer(ABC):
                 check_number(f"{kind}.{name}", value)
                 if value == 0:
                     raise RequestError(f"{kind}.{name}: expected a number > 0 or None, got {value!r}")
+        object.__setattr__(self, "loss_scale", checked_scale(f"{kind}.loss_scale", self.loss_scale))
         object.__setattr__(self, "groups", self._freeze(self.groups))
 
     def _freeze(self, groups: object) -> Groups:

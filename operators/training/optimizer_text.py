@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from maniple.operators.training.adam import Adam, AdamW
+from maniple.operators.training.averaging import Averaged
 from maniple.operators.training.descent import SGD
 from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.operators.training.torch_rule import TorchRule
@@ -21,7 +22,9 @@ BY_NAME: Mapping[str, Callable[[], AbstractOptimizer]] = {
     "adamw": AdamW,
 }
 """What commands know; a prediction does not depend on rates."""
-_KINDS: Mapping[str, type[AbstractOptimizer]] = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW, "TorchRule": TorchRule}
+_KINDS: Mapping[str, type[AbstractOptimizer]] = {
+    kind.__name__: kind for kind in (SGD, Adam, AdamW, TorchRule, Averaged)
+}
 
 
 def optimizer_named(name: str) -> AbstractOptimizer:
@@ -40,7 +43,7 @@ def plain_optimizer(optimizer: AbstractOptimizer | None) -> list[Any]:
     if optimizer is None:
         return []
     own: tuple[Any, ...] = fields(optimizer)  # type: ignore[arg-type]
-    return [type(optimizer).__name__, {each.name: getattr(optimizer, each.name) for each in own}]
+    return [type(optimizer).__name__, {each.name: _plain(getattr(optimizer, each.name)) for each in own}]
 
 
 def optimizer_of(plain: list[Any]) -> AbstractOptimizer | None:
@@ -54,7 +57,12 @@ def optimizer_of(plain: list[Any]) -> AbstractOptimizer | None:
     kind, options = plain
     if kind not in _KINDS:
         raise RequestError(f"optimizer: expected one of {', '.join(_KINDS)}, got {kind!r}")
-    return _KINDS[kind](**{name: _frozen(value) for name, value in options.items()})
+    inner = {"inner": optimizer_of(options["inner"])} if "inner" in options else {}
+    return _KINDS[kind](**{name: _frozen(value) for name, value in options.items()} | inner)
+
+
+def _plain(value: Any) -> Any:
+    return plain_optimizer(value) if isinstance(value, AbstractOptimizer) else value
 
 
 def _frozen(value: Any) -> Any:

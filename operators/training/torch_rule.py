@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, final
 
+from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State, frozen_option
 from maniple.process.error import RequestError
 
@@ -42,6 +43,7 @@ class TorchRule(AbstractOptimizer):
         options: Its arguments, by name.
         clip_norm: See ``AbstractOptimizer``.
         clip_value: See ``AbstractOptimizer``.
+        loss_scale: See ``AbstractOptimizer``.
         groups: Arguments by pattern of names, ``{"*.bias": {"weight_decay": 0.0}}``.
 
     Raises:
@@ -52,6 +54,7 @@ class TorchRule(AbstractOptimizer):
     options: tuple[tuple[str, Any], ...] = ()
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
+    loss_scale: LossScale | None = field(default=None, kw_only=True)
     groups: Mapping[str, Mapping[str, Any]] | tuple[Any, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -158,14 +161,18 @@ class TorchRule(AbstractOptimizer):
 
         return update
 
-    def direction(self, parameter: Tensor, states: tuple[Tensor, ...], row: Tensor) -> Tensor:
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
         """Not known of an optimizer that is torch's own.
 
         Raises:
             RequestError: always.
         """
-        del parameter, states, row
-        raise RequestError(f"torch.optim.{self.kind}: its next direction is not known; use one of mp.optim")
+        del parameter, states, cores, row, target
+        raise RequestError(
+            f"torch.optim.{self.kind}: what its next update subtracts is not known; use SGD, Adam or AdamW of mp.optim"
+        )
 
 
 def by_torch(
@@ -173,6 +180,7 @@ def by_torch(
     *,
     clip_norm: float | None = None,
     clip_value: float | None = None,
+    loss_scale: LossScale | None = None,
     groups: Mapping[str, Mapping[str, Any]] | Groups = (),
     **options: Any,
 ) -> TorchRule:
@@ -182,6 +190,7 @@ def by_torch(
         kind: the class.
         clip_norm: see ``AbstractOptimizer``.
         clip_value: see ``AbstractOptimizer``.
+        loss_scale: see ``AbstractOptimizer``.
         groups: arguments by pattern of names.
         options: its arguments.
 
@@ -194,7 +203,8 @@ def by_torch(
     if getattr(torch.optim, name, None) is not kind:
         raise RequestError(f"optimizer: expected a class of torch.optim, got {name}")
     given = tuple(options.items())
-    return TorchRule(name, given, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+    clips = {"clip_norm": clip_norm, "clip_value": clip_value}
+    return TorchRule(name, given, **clips, loss_scale=loss_scale, groups=groups)
 
 
 def _made(kind: str, options: tuple[tuple[str, Any], ...], held: torch.nn.Parameter) -> torch.optim.Optimizer:

@@ -45,13 +45,14 @@ options: Any = import_module("numba.core.options")
 
 # Nothing is called through a pointer, for which numba would add an entry to each function.
 KERNEL: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
+NUMPY_KERNEL = {**KERNEL, "error_model": "numpy"}
 INNER: dict[str, Any] = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
     **({"pipeline_class": inner_library.InnerCompiler} if inner_library.IS_SUPPORTED else {}),
 }
 LEAF = {**INNER, "_nrt": False} if hasattr(options.DefaultOptions, "_nrt") else INNER
-ASKED = repr((KERNEL, INNER, LEAF)).encode() + b"".join(
+ASKED = repr((KERNEL, NUMPY_KERNEL, INNER, LEAF)).encode() + b"".join(
     Path(inspect.getfile(module)).read_bytes() for module in (inner_library, numba_internals)
 )
 """How functions are compiled, which numba's own key does not say."""
@@ -79,6 +80,11 @@ _MODULES: dict[str, _Module] = {}
 def kernel(function: Kernel) -> Kernel:
     """A compiled function that Python calls."""
     return _declared(function, KERNEL)
+
+
+def numpy_kernel(function: Kernel) -> Kernel:
+    """A compiled function that Python calls, and in which a division by zero gives an infinity or NaN, as numpy's."""
+    return _declared(function, NUMPY_KERNEL)
 
 
 def inner(function: Kernel) -> Kernel:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from maniple.operators.training.adam import Adam as Adam
 from maniple.operators.training.adam import AdamW as AdamW
+from maniple.operators.training.averaging import averaged as averaged
 from maniple.operators.training.descent import SGD as SGD
+from maniple.operators.training.loss_scale import LossScale as LossScale
 from maniple.operators.training.torch_rule import by_torch as by_torch
+from maniple.torch_state import from_torch_state as from_torch_state
+from maniple.torch_state import to_torch as to_torch
 
-__all__ = ["SGD", "Adam", "AdamW", "by_torch"]
+__all__ = ["SGD", "Adam", "AdamW", "LossScale", "averaged", "by_torch", "from_torch_state", "to_torch"]

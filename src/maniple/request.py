@@ -141,3 +141,21 @@ def _is_own(name: str, value: object) -> bool:
     """Whether a name of a module is a function that the module defines itself and shows."""
     own = getattr(value, "__module__", "") == _MODULE
     return own and callable(value) and not isinstance(value, type) and not name.startswith("_")
+
+
+def semantics_of(given: Sequence[str]) -> dict[str, str]:
+    """What `--semantics KEY=VALUE` says, each time that it is given.
+
+    Raises:
+        RequestError: one is not of that form, no plan has it, or a key is there twice.
+    """
+    from maniple.operators.plan.legality import check_semantics
+
+    found: dict[str, str] = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or key in found:
+            raise RequestError(f"--semantics: expected KEY=VALUE, each key once, such as precision=bf16; got {each!r}")
+        found[key] = value
+    check_semantics(tuple(found.items()))
+    return found

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from maniple.operators.graph.batch import check_batch
-from maniple.operators.lowering.operator_body import InputBinder
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -61,6 +60,11 @@ class Rows:
 
     def __init__(self, places: Mapping[int, int], values: torch.Tensor) -> None:
         self._places, self._values = places, values
+
+    @property
+    def ndim(self) -> int:
+        """The dimensions of the input."""
+        return self._values.ndim
 
     def __getitem__(self, where: tuple[slice, ...]) -> torch.Tensor:
         """Give a box of the input."""
@@ -178,14 +182,11 @@ def needed_rows(loaded: LoadedProgram, here: Collection[int]) -> dict[str, tuple
         loaded: the program.
         here: the rank's memories.
     """
-    ports = {id(port): name for name, port in loaded.inputs.items()}
     rows: dict[str, set[int]] = {}
-    for launch in loaded.replay.schedule.launches:
-        binder = launch.binder
-        if isinstance(binder, InputBinder) and id(binder.port) in ports:
-            for memory, rect in zip(binder.port.memories, binder.rects, strict=True):
-                if memory in here:
-                    rows.setdefault(ports[id(binder.port)], set()).update(range(rect.lo[0], rect.hi[0]))
+    for name, port in loaded.inputs.items():
+        for memory, rect in zip(port.memories, port.rects, strict=True):
+            if memory in here:
+                rows.setdefault(name, set()).update(range(rect.lo[0], rect.hi[0]))
     return {name: tuple(sorted(taken)) for name, taken in rows.items()}
 
 

@@ -53,6 +53,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
 @click.option("--costs", default="analytic", show_default=True, help=COSTS_HELP)
 @click.option("--optimizer", "updated", default="momentum", show_default=True, help=OPTIMIZER_HELP)
+@click.option("--semantics", multiple=True, metavar="KEY=VALUE", help="What may change results: precision=bf16.")
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -68,6 +69,7 @@ def search(
     batch: int | None,
     costs: str,
     updated: str,
+    semantics: tuple[str, ...],
     memory: str | None,
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
@@ -76,22 +78,22 @@ def search(
     from maniple.compile_beside import compile_beside
     from maniple.costs import ANALYTIC, NamedCosts
     from maniple.kept_graph import planning_graph
+    from maniple.operators.lowering.precision import apply_semantics
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer_text import optimizer_named
-    from maniple.request import amount, machine_of, model_of
+    from maniple.request import amount, machine_of, model_of, semantics_of
     from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
-    from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    optimizer = None if updated == MOMENTUM else optimizer_named(updated)
+    optimizer = _optimizer(updated)
     strategy, budget = _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         with compile_beside(say):
             say(f"importing {source}")
             graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
             _load_strategy(strategy)
-        tasks, model_s = _Clocked(NamedCosts(costs, graph, machine), say), [0.0]
+        changed, model_s = semantics_of(semantics), [0.0]
+        tasks = _Clocked(NamedCosts(costs, apply_semantics(graph, changed), machine), say)
         answer = find(
             graph,
             machine,
@@ -103,18 +105,17 @@ def search(
             cores=cores,
             costs=tasks,
             optimizer=optimizer,
+            semantics=changed,
             watch=until_first(model_s, shown),
         )
     spent, model = tasks.since_s, tasks.latest
-    where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
+    where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
         answer = answer.with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
-    found = predict(answer, graph, machine, model, optimizer)
-    predicted = as_predicted(found, None if model else lower_bound_s(graph, machine, optimizer))
-    plan = replace(_with_terms(answer, where, told), predicted=predicted)
-    document = _document(plan, _data_parallel_s(graph, machine, model, optimizer), spent, found)
+    plan, found = _predicted(_with_terms(answer, where, told), graph, machine, model, optimizer)
+    document = _document(plan, _data_parallel_s(plan, graph, machine, model, optimizer), spent, found)
     return _tell(plan, document, found, output, as_json=as_json)
 
 
@@ -244,6 +245,24 @@ def predict(
     return found
 
 
+def _optimizer(name: str) -> AbstractOptimizer | None:
+    """The optimizer of a name; None of the one that searches have where nobody says."""
+    from maniple.operators.training.optimizer_text import optimizer_named
+
+    return None if name == MOMENTUM else optimizer_named(name)
+
+
+def _predicted(
+    plan: Plan, graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
+) -> tuple[Plan, Prediction]:
+    """A plan with what a step takes."""
+    from maniple.strategies.bound import lower_bound_s
+
+    found = predict(plan, graph, machine, costs, optimizer)
+    bound_s = None if costs else lower_bound_s(graph, machine, optimizer, plan.semantics)
+    return replace(plan, predicted=as_predicted(found, bound_s)), found
+
+
 def as_predicted(found: Prediction, bound_s: float | None) -> Predicted:
     from maniple.operators.plan.plan import Predicted
 
@@ -251,13 +270,14 @@ def as_predicted(found: Prediction, bound_s: float | None) -> Predicted:
 
 
 def _data_parallel_s(
-    graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
+    like: Plan, graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
 ) -> float:
+    """What data parallelism takes under the same semantics."""
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
 
-    plan = DataParallel().plan(Problem(graph, machine))
+    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=like.semantics)
     return Simulation(graph, machine, plan, costs, optimizer).makespan_ns / 1e9
 
 

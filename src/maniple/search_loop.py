@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final, overload
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
+from maniple.operators.lowering.precision import apply_semantics
+from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
@@ -20,7 +22,7 @@ from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -67,6 +69,7 @@ def search(
     cores: int | None = ...,
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
+    semantics: Mapping[str, str] | None = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -84,6 +87,7 @@ def search(
     cores: int | None = ...,
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
+    semantics: Mapping[str, str] | None = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -101,6 +105,7 @@ def search(
     cores: int | None = ...,
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
+    semantics: Mapping[str, str] | None = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -117,6 +122,7 @@ def search(
     cores: int | None = None,
     costs: str | Costs = ANALYTIC,
     optimizer: AbstractOptimizer | None = None,
+    semantics: Mapping[str, str] | None = None,
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
@@ -146,29 +152,55 @@ def search(
             as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
             in the end, side by side, and decide), or a file of measurements; or what gives them.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
+        semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         watch: is told how it goes.
 
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    graph.validate()
-    chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, graph, machine)
-    if chosen.needs_budget or budget is not None:
-        _load_compiled(chosen)
+    searched = _searched(graph, semantics or {})
+    chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
+    _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(graph, machine, seed, tasks.survey(), objective, optimizer)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer)
         return _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
 
-    parse = Frontier.parse if objective == PARETO else Plan.parse
-    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, parse)
-    found = _note_costs(found, costs)
+    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
+    found = _for_graph(_note_costs(found, costs), graph, semantics or {})
     found.validate(graph, machine)
     return found if isinstance(found, Frontier) else _fitting(found, graph, machine, optimizer)
 
 
-def _load_compiled(chosen: AbstractStrategy[Any]) -> None:
-    """Compile what a search runs, or load it, before its budget begins."""
+def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
+    """The graph that runs under some semantics, which has the same names as the graph itself."""
+    graph.validate()
+    check_semantics(tuple(semantics.items()))
+    return apply_semantics(graph, semantics)
+
+
+def _for_graph(found: Plan | Frontier, graph: Graph, semantics: Mapping[str, str]) -> Plan | Frontier:
+    """What was found for a graph under some semantics, as plans of the graph itself."""
+    if not semantics:
+        return found
+
+    def adapt(plan: Plan) -> Plan:
+        return replace(plan, graph=graph.fingerprint(), semantics=tuple(semantics.items()))
+
+    if isinstance(found, Frontier):
+        return replace(found, points=tuple(replace(point, plan=adapt(point.plan)) for point in found.points))
+    return adapt(found)
+
+
+def _parser(objective: str) -> Callable[[str, str], Plan | Frontier]:
+    """What reads the text of an answer."""
+    return Frontier.parse if objective == PARETO else Plan.parse
+
+
+def _load_compiled(chosen: AbstractStrategy[Any], budget: float | None) -> None:
+    """Compile what a search runs, or load it, before its budget begins, if it has one."""
+    if not chosen.needs_budget and budget is None:
+        return
     if chosen.needs_budget:
         from maniple.strategies.simulation.compilation import compile_all
 

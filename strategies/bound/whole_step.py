@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
+from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.weight_home import default_homes
 from maniple.operators.training.descent import SGD
@@ -41,8 +41,7 @@ def whole_step(
 
 def change_semantics(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:
     """The graph that runs under plans that change results by intent."""
-    operators = tuple((node.name, whole(graph, node, 0)) for node in graph.nodes)
-    return lower_composites(graph, Plan("", "", operators, (), semantics=semantics), training=True)[0]
+    return apply_semantics(graph, dict(semantics))
 
 
 def accesses(launch: Launch) -> tuple[Access, ...]:

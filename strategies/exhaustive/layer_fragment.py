@@ -22,7 +22,7 @@ import numpy as np
 from maniple.process.error import RequestError
 from maniple.strategies.exhaustive.branch_kernels import HERE, UNKNOWN, assembled_ns
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
-from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, SQUARES
+from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, SCALE, SKIPPED, SQUARES
 from maniple.strategies.simulation.simulation import TASKS
 from maniple.strategies.timing.tables import NUMBER_BITS, NUMBER_MASK
 
@@ -68,8 +68,7 @@ class Fragments:
             self._users[buffer] = self._users[value] = both
         self._random = {layers.place[node.id] for node in plan_free.nodes if node.operator.random}
         found = {(place,) for place in layers.place} | {tuple(sorted(users)) for users in self._users.values()}
-        if plan_free.optimizer.enters:
-            found.add(self._of_region(HYPER))
+        found |= {self._of_region(key) for key in plan_free.whole}
         self._groups = sorted(found | ({tuple(sorted(self._random))} if self._random else set()))
         starts = self._starts()
         self.keeps = starts[-1] <= ENTRIES
@@ -160,9 +159,9 @@ class Fragments:
         kind, number, tensor = key
         if key == CLOCK:
             return tuple(sorted(self._random))
-        if key in {HYPER, SQUARES}:
+        if key in {HYPER, SQUARES, SCALE, GROWTH, SKIPPED}:
             trained = [self._users[parameter.id] for parameter in self._plan_free.graph.parameters]
-            return tuple(sorted(set().union(*trained)))
+            return tuple(sorted(set().union(*trained, self._users[self._plan_free.loss] if key == SCALE else ())))
         if number < 0 or kind == "state":
             return tuple(sorted(self._users[tensor]))
         return (self._layers.place[number],)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
+from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.descent import SGD
@@ -176,16 +177,17 @@ class PlacedOperators:
         starts = np.cumsum([0, *map(len, forward)]).tolist()
         readers = tuple(start if found else -1 for start, found in zip(starts, forward, strict=False))
         values = [*(use for found in forward for use in found), *values]
+        value_layout = self.plan_free.layout((self.plan_free.halves.get(tensor, "value"), -1, tensor), {})
         layout, lanes = self.plan_free.layout(("value", -1, tensor), {}), self._cache.network.lanes
         if not sums:
-            rows = self._cache.rows(layout, boxes.held, [use.use for use in values])
+            rows = self._cache.rows(value_layout, boxes.held, [use.use for use in values])
             return Synchronisation(rows, None, readers, 0, home.processors, np.zeros(0, dtype=np.int64), lanes)
         everyone = np.arange(len(home.processors))
         write, read = (
             place_use(self._shapes.shape(access, everyone, home.colors, boxes.blocks), home.processors)
             for access in (READ_WRITE, READ)
         )
-        value = self._cache.rows(layout, boxes.held, [*[use.use for use in values], write])
+        value = self._cache.rows(value_layout, boxes.held, [*[use.use for use in values], write])
         gradient = self._cache.rows(layout, NOWHERE, [*[use.use for use in sums], read])
         update = self.update_ns(tensor, operators[0], choices[0], boxes)
         return Synchronisation(value, gradient, readers, len(sums) - 1, home.processors, update, lanes)
@@ -244,6 +246,7 @@ class PlacedOperators:
         for at, launch in enumerate(launches):
             for ref, use in launch.uses:
                 kind, tensor = cast("RegionRef", ref)
+                kind = "value" if kind in HALF_DTYPES else kind  # of a weight, cast at its home
                 if kind in {"value", "gradient"} and tensor in form.bound:
                     uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
                 elif kind in {"value", "gradient"}:

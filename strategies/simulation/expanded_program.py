@@ -15,9 +15,11 @@ import numpy as np
 
 from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.weight import Weight, weights
+from maniple.operators.lowering.precision import apply_semantics
+from maniple.operators.lowering.weight import Weight, scale_home, weights
 from maniple.operators.plan.weight_home import default_home, planned_home
 from maniple.operators.rules.task_placement import memory_by_processor
+from maniple.operators.training import loss_scale
 from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH
 from maniple.regions.columns.validity import ACCUMULATE, READ, READ_WRITE, REDUCE, WRITE_DISCARD
@@ -27,7 +29,7 @@ from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import launch_rows
-from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, MOST_PLACES, SQUARES
+from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, MOST_PLACES, SCALE, SKIPPED, SQUARES
 from maniple.strategies.simulation.region_cache import Shapes, Use
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ class ExpandedProgram:
         self._keys = self._lasting_keys()
         self._numbers = {key: region for region, key in self._keys.items()}
         self.homes: dict[str, HomeBoxes] = {}
+        self._scale_home = HomeBoxes.of(scale_home(machine))
+        self._precise = apply_semantics(graph, dict(plan.semantics))
         self._now: dict[str, Any] = {"plan": plan, "held": held}
         self._settle(dict(plan.weights))
         self._expand(plan, {name for name, _ in plan.operators}, set())
@@ -127,6 +131,8 @@ class ExpandedProgram:
     def home_of(self, key: RegionKey) -> HomeBoxes | None:
         """Where a region lives that outlives the step."""
         kind, _, number = key
+        if kind == "scale":
+            return self._scale_home
         lasts = kind in {"value", "state"}
         return self.homes[self.graph.tensors[number].name] if lasts else None
 
@@ -143,6 +149,9 @@ class ExpandedProgram:
         """The keys of the regions that outlive steps, by their numbers."""
         found: dict[int, RegionKey] = {}
         for name, (value, *states) in self._made.items():
+            if name == loss_scale.NAME:
+                found |= dict(zip([value.id, *(state.id for state in states)], (SCALE, GROWTH, SKIPPED), strict=True))
+                continue
             tensor = self.graph.tensor(name).id
             found[value.id] = "value", -1, tensor
             found |= {state.id: ("state", number, tensor) for number, state in enumerate(states)}
@@ -182,7 +191,7 @@ class ExpandedProgram:
             operators: those whose configurations are others.
             moved: the weights whose homes are.
         """
-        composed = {name for name, config in plan.operators if is_composite(self.graph, plan, name, config)}
+        composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
         form = plan.order(self.graph), frozenset(composed), frozenset(again)
         step: _Step | None = self._now.get("step")
@@ -193,7 +202,7 @@ class ExpandedProgram:
             places: Iterable[int] = range(len(step.script.actions))
         else:
             # Of a composed operator, its primitives have other configurations.
-            lowered = lower_composites(self.graph, plan, training=True)[1] if composed else plan
+            lowered = lower_composites(self._precise, plan, training=True)[1] if composed else plan
             before = dict(self._now["lowered"].operators)
             other = [name for name, config in lowered.operators if config != before[name]]
             step.expansion.replan(lowered, self._now["held"])
@@ -269,10 +278,10 @@ def _actions_by_cause(graph: Graph, script: Script) -> dict[tuple[str, str], tup
             causes = [("operator", name) for name in (drawing if kind == "clock" else readers.get(number, []))]
         elif kind == "hyper":
             causes = [("weight", name) for name in trained]
-        elif kind in {"update", "norm", "assign"}:
+        elif kind in {"update", "norm", "assign", "cast"}:
             causes = [("weight", tensors[number].name)]
         else:
-            causes = [("operator", nodes[number].name)] if kind != "fetch" else []
+            causes = [("operator", nodes[number].name)] if kind not in {"fetch", "rescale"} else []
         for cause in causes:
             found.setdefault(cause, []).append(place)
     return {cause: tuple(places) for cause, places in found.items()}

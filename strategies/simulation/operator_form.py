@@ -14,9 +14,11 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.composite import Composition
 from maniple.operators.lowering.launch_form import BackwardForms, forward_form
 from maniple.operators.lowering.step_regions import StepRegions
-from maniple.operators.lowering.weight import Weight
+from maniple.operators.lowering.weight import Weight, scale_regions
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.operators.rules.task_placement import memory_by_processor, place_tasks
+from maniple.operators.training import loss_scale
+from maniple.process.error import RunError
 from maniple.runtime.program.region_table import RegionTable
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class OperatorLaunches:
         wanted: the tensors whose gradients the step needs.
         machine: the machine.
         optimizer: what updates the weights.
+        scaled: whether the loss is scaled.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class OperatorLaunches:
         wanted: frozenset[int],
         machine: Machine,
         optimizer: AbstractOptimizer,
+        *,
+        scaled: bool = False,
     ) -> None:
         table = RegionTable()
         self._made = {}
@@ -61,9 +66,12 @@ class OperatorLaunches:
             names = (tensor.name, *kept)
             self._made[tensor.name] = tuple(table.region(name, tensor.shape, tensor.dtype) for name in names)
         held = {name: Weight(name, made[0], made[1:], (), (), ()) for name, made in self._made.items()}
+        if scaled:
+            scale = scale_regions(table)
+            held[loss_scale.NAME] = Weight(loss_scale.NAME, scale[0], scale[1:], (), (), ())
         self.graph, self.regions = graph, StepRegions(graph, held, table)
         self.nodes = find_needed(graph, needed)
-        self.backward = BackwardForms(graph, self.nodes, wanted)
+        self.backward = BackwardForms(graph, self.nodes, wanted, scaled=scaled)
         self._memory_of, self._optimizer = memory_by_processor(machine), optimizer
 
     def launch(self, form: LaunchForm, config: OperatorPlan) -> Launch:
@@ -79,16 +87,16 @@ class OperatorLaunches:
 
         gradient = self.regions.gradient(self.graph.tensor(name).id)
         weight, whole = Weight.at(name, self._made[name], home), self.regions.numbers(self._optimizer)
-        return update_launch(weight, gradient, self._optimizer, name, whole)
+        return update_launch(weight, gradient, self._optimizer, name, whole, self.regions.scratchpads)
 
     def norm(self, name: str, home: WeightHome) -> Launch:
         """The launch that adds up the squares of a parameter's gradient at its home."""
         from maniple.operators.lowering.operator_launch import norm_launch  # which needs torch
 
-        (*_, squares), gradient = (
-            self.regions.numbers(self._optimizer),
-            self.regions.gradient(self.graph.tensor(name).id),
-        )
+        squares = self.regions.squares(self._optimizer)
+        gradient = self.regions.gradient(self.graph.tensor(name).id)
+        if squares is None:
+            raise RunError(f"{name}: nothing needs the norm of its gradient")
         return norm_launch(Weight.at(name, self._made[name], home), gradient, squares)
 
 
@@ -140,6 +148,7 @@ def operator_form(
     optimizer: AbstractOptimizer,
     *,
     operator: AbstractOperator | None,
+    scaled: bool = False,
 ) -> OperatorForm:
     """Lower one operator by itself.
 
@@ -150,6 +159,7 @@ def operator_form(
         machine: the machine.
         optimizer: what updates the weights.
         operator: what runs; None: the primitives that it is composed of.
+        scaled: whether the loss is scaled.
     """
     alone, bound = _alone(graph, node, operator)
     names = {tensor: ("operand", node.operands.index(source)) for tensor, (source, reads) in bound.items() if reads}
@@ -158,7 +168,8 @@ def operator_form(
     made = {result for primitive in alone.nodes for result in primitive.results}
     ends = wanted & made if alone.loss_tensor is None else (wanted & made) | {alone.loss_tensor}
     needed = [tensor for tensor, (source, reads) in bound.items() if not reads and source in need.results]
-    lowering = OperatorLaunches(alone, needed, find_between(alone, wanted - made, ends), machine, optimizer)
+    between = find_between(alone, wanted - made, ends)
+    lowering = OperatorLaunches(alone, needed, between, machine, optimizer, scaled=scaled)
     forward = tuple(forward_form(alone, primitive) for primitive in lowering.nodes)
     backward: list[tuple[LaunchForm, tuple[int, ...]]] = []
     for primitive in reversed(lowering.nodes):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
 from maniple.operators.lowering.launch_form import NORM_FLOPS
+from maniple.operators.lowering.weight import scale_home
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
+from maniple.operators.training import loss_scale
 from maniple.regions.columns.boxes import HIGH, LOW, hulls
 from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
@@ -23,7 +25,7 @@ from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS, LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
-from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER, SQUARES
+from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, SCALE, SKIPPED, SQUARES
 from maniple.strategies.simulation.region_cache import Shapes, boxes_of
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ KEPT = 20_000
 """So many splits, placements or homes are kept to be found again, and then forgotten together."""
 
 
-@final
 class Program:
     """The launches and the regions of a step.
 
@@ -84,6 +85,11 @@ class Program:
             {plan_free.graph.tensor(name).id: home for name, home in plan.weights},
         )
         self._fetch()
+        self.scale_home: HomeBoxes | None = None
+        """Where the scale of the loss lives, if it is scaled; no change of a plan changes that."""
+        if plan_free.scaled:
+            self.scale_home = HomeBoxes.of(scale_home(machine))
+            self.table.put(plan_free.places["rescale", 0], self._rescale(self.scale_home))
 
     def change(self, operators: Mapping[int, OperatorPlan], weights: Mapping[int, WeightPlan] | None) -> None:
         """Give operators other configurations.
@@ -136,6 +142,8 @@ class Program:
     def home_of(self, key: RegionKey) -> HomeBoxes | None:
         """Where a region lives that outlives the step."""
         kind, number, tensor = key
+        if kind == "scale":
+            return self.scale_home
         return self.homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
 
     def layout(self, key: RegionKey) -> tuple[tuple[int, ...], int]:
@@ -224,6 +232,8 @@ class Program:
         states = plan_free.own(tensor).states if plan_free.tensors[tensor].requires_grad else ()
         for state in range(len(states)):
             self.table.touched["state", state, tensor] = None
+        if tensor in plan_free.halves:
+            self.table.put(plan_free.places["cast", tensor], self._find(self._cast, tensor, home))
         if tensor in self._updates:
             self._update(tensor)
         elif ("assign", tensor) in plan_free.places:
@@ -262,6 +272,21 @@ class Program:
         name, flops = f"{plan_free.tensors[tensor].name}.update", float(own.flops)
         whole = [(key, READ) for key in plan_free.whole]
         return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops, whole)
+
+    def _cast(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
+        """The launch that casts a weight at its home."""
+        half: RegionKey = (self.plan_free.halves[tensor], -1, tensor)
+        regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ), (half, WRITE_DISCARD)]
+        name, home = f"{self.plan_free.tensors[tensor].name}.cast", boxes.home
+        again = partial(bare_launch, self.plan_free, self.forms, name, home.points, boxes.blocks, tuple(regions))
+        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again)
+
+    def _rescale(self, boxes: HomeBoxes) -> PlacedLaunch:
+        """The launch that changes the scale of the loss."""
+        home, name = boxes.home, f"{loss_scale.NAME}.rescale"
+        whole = [*((key, READ_WRITE) for key in (SCALE, GROWTH, SKIPPED)), (SQUARES, READ)]
+        again = partial(bare_launch, self.plan_free, self.forms, name, home.points, boxes.blocks, ())
+        return self._passing(name, home.processors, home.colors, boxes.blocks, (), again, 0.0, whole)
 
     def _assignment(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
         value: RegionKey = ("value", -1, self.plan_free.assignments[tensor])

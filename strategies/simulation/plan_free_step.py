@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, final
 
-from maniple.operators.lowering.script import training_script
+from maniple.operators.lowering.precision import is_scaled
+from maniple.operators.lowering.script import needs_squares, training_script
+from maniple.operators.lowering.step_regions import gradient_dtype
+from maniple.operators.lowering.weight import scale_regions
+from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.process.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
+from maniple.runtime.program.region_table import RegionTable
 from maniple.strategies.simulation.operator_form import Need, operator_form
 
 if TYPE_CHECKING:
@@ -31,11 +36,14 @@ MOST_PLACES = 1 << 23
 
 RegionKey = tuple[str, int, int]
 """``value`` or ``gradient`` of (-1, tensor of the graph) or of (operator, tensor of its form), ``saved`` of (operator,
-place), ``state`` of (number, weight), the ``clock``, ``hyper``, the numbers of the updates, or ``squares``, the sum of
-those of all gradients."""
+place), ``state`` of (number, weight), the halves of (-1, weight) by their dtype, the ``clock``, ``hyper``, the numbers
+of the updates, ``squares``, the sum of those of all gradients, or the ``scale`` of the loss and its counts."""
 CLOCK: RegionKey = ("clock", -1, 0)
 HYPER: RegionKey = ("hyper", -1, 0)
 SQUARES: RegionKey = ("squares", -1, 0)
+SCALE: RegionKey = ("scale", -1, 0)
+GROWTH: RegionKey = ("scale", -1, 1)
+SKIPPED: RegionKey = ("scale", -1, 2)
 
 
 @final
@@ -68,7 +76,7 @@ class PlanFreeStep:
         self._classes: dict[object, int] = {}
         self.kind = [self._classes.setdefault(self._kind(node), len(self._classes)) for node in self.nodes]
         # Where what follows a complete gradient comes among the launches of an operator, the operator's form says.
-        self.follows: Literal["norm", "update"] = "update" if optimizer.clip_norm is None else "norm"
+        self.follows: Literal["norm", "update"] = "norm" if needs_squares(graph, optimizer) else "update"
         """What comes as soon as the gradient of a parameter is complete."""
         self._actions = [action for action in script.actions if action.kind != self.follows]
         self.places = {(kind, number): PLACES * at for at, (kind, number, *_) in enumerate(self._actions)}
@@ -77,7 +85,15 @@ class PlanFreeStep:
             raise RequestError(f"simulation: expected at most {MOST_PLACES // PLACES // 2} operators")
         self.finisher = _finishers(script, self.follows)
         """The operator after whose backward pass the gradient of each parameter is complete."""
-        self.whole = ((HYPER,) if optimizer.enters else ()) + ((SQUARES,) if self.follows == "norm" else ())
+        self.halves = {action.number: action.port for action in script.actions if action.kind == "cast"}
+        """The parameters and buffers that are cast at their homes, with the dtype."""
+        self.scaled = is_scaled(graph)
+        """Whether the loss is scaled."""
+        self.whole = (
+            *((HYPER,) if optimizer.enters else ()),
+            *((SQUARES,) if self.follows == "norm" else ()),
+            *((SCALE, SKIPPED) if self.scaled else ()),
+        )
         """What each task of an update reads whole."""
 
     def own(self, tensor: int) -> AbstractOptimizer:
@@ -109,14 +125,16 @@ class PlanFreeStep:
             node = self.nodes[number]
             need = Need(tuple(r for r in node.results if r in self._tensors_needed), self._wanted)
             operator = None if composite else self.operators[number]
-            self._forms[key] = operator_form(self.graph, node, need, self.machine, self.optimizer, operator=operator)
+            self._forms[key] = operator_form(
+                self.graph, node, need, self.machine, self.optimizer, operator=operator, scaled=self.scaled
+            )
         return self._forms[key]
 
     def key(self, number: int, form: OperatorForm, ref: RegionRef) -> RegionKey:
         """Which region of the step a form of an operator means."""
         kind, tensor = ref
-        if kind == "clock":
-            return CLOCK
+        if kind in {"clock", "scale"}:
+            return CLOCK if kind == "clock" else SCALE
         if kind == "saved" or tensor not in form.bound:
             return kind, number, tensor
         side, place = form.bound[tensor]
@@ -147,12 +165,15 @@ class PlanFreeStep:
             return LogicalRegion(0, "hyper", Rect.of_shape(self.optimizer.rows), "float64")
         if kind == "squares":
             return LogicalRegion(0, "squares", Rect.of_shape((1,)), "float64")
-        suffix = ".grad" if kind == "gradient" else ""
+        if kind == "scale":
+            return scale_regions(RegionTable())[tensor]
+        suffix = ".grad" if kind == "gradient" else ".half" if kind in HALF_DTYPES else ""
         if kind == "state":
             suffix = f".{self.own(tensor).state_names[number]}"
         if number < 0 or kind == "state":
             info = self.tensors[tensor]
-            return LogicalRegion(tensor, self._name(tensor, forms) + suffix, Rect.of_shape(info.shape), info.dtype)
+            dtype = kind if kind in HALF_DTYPES else gradient_dtype(info.dtype) if kind == "gradient" else info.dtype
+            return LogicalRegion(tensor, self._name(tensor, forms) + suffix, Rect.of_shape(info.shape), dtype)
         form = forms[number]
         region = form.lowering.regions.region((kind, tensor))
         return replace(region, name=form.name_for(region.name, self.nodes[number].name))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 
+from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError
 from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
@@ -375,7 +376,9 @@ def _program(
 ) -> Program | ExpandedProgram:
     """The launches of a step: where operators take turns, what comes when depends on the plan."""
     if plan.pipeline is None and not any(operator.recompute for _, operator in plan.operators):
-        return Program(PlanFreeStep(graph, dict(plan.semantics), machine, optimizer), plan, costs)
+        semantics = dict(plan.semantics)
+        plan_free = PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer)
+        return Program(plan_free, plan, costs)
     from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without
 
     return ExpandedProgram(graph, machine, plan, costs, optimizer)

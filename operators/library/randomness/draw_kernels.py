@@ -6,7 +6,6 @@ whose key is the seed xor the operator's number: the first two words give one nu
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -15,12 +14,13 @@ from torch import Tensor
 from maniple.operators.library.randomness.dropout_kernels import Clock, Word, Words, make_key, philox, runs
 from maniple.operators.operator.host_memory import as_plain
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.process.compilation.compiled import kernel
 from maniple.regions.rectangle import Rect
 
 Numbers = npt.NDArray[np.float64]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _uniforms(first: Numbers, second: Numbers, starts: Words, clock: Clock, operator: Word) -> None:
     low, high = make_key(clock[0], operator)
     time, word, cut = np.uint64(clock[1]), np.uint64(32), np.uint64(11)
@@ -51,5 +51,5 @@ def uniforms(stream: RandomStream, shape: tuple[int, ...], rect: Rect) -> tuple[
         return first, second
     starts, length = runs(shape, rect)
     u, v = (as_plain(part).view(-1, length).numpy() for part in (first, second))
-    _uniforms(u, v, starts, as_plain(clock).numpy(), np.uint64(stream.operator))  # type: ignore[call-arg,arg-type]
+    _uniforms(u, v, starts, as_plain(clock).numpy(), np.uint64(stream.operator))
     return first, second

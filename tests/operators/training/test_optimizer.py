@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import maniple as mp
+from maniple.operators.training import adam_kernels, descent_kernels, direction_kernels, norm_kernels
 from maniple.operators.training.optimizer import AbstractOptimizer
+from maniple.process.compilation import compiled
 from maniple.process.error import RequestError
 
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -62,23 +66,65 @@ def test_ten_steps_equal_torch(
         assert float((state - reference.state[theirs][names.get(name, name)]).abs().max()) <= tolerance
 
 
-@pytest.mark.parametrize(("kind", "options"), OPTIONS, ids=str)
-def test_the_direction_is_what_an_update_with_the_mean_as_its_gradient_tends_to(
-    kind: str, options: dict[str, Any]
+DIRECTED: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("SGD", {"lr": 0.1, "momentum": 0.7, "dampening": 0.4}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "betas": (0.5, 0.7), "amsgrad": True}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), DIRECTED, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_direction_is_what_the_update_subtracts_of_the_gradient_that_is_expected(
+    kind: str, options: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    """With one gradient again and again the state says what the next update takes."""
-    optimizer: AbstractOptimizer = getattr(mp.optim, kind)(**{**options, "weight_decay": 0.0, "maximize": False})
-    if getattr(optimizer, "nesterov", False):
-        optimizer = mp.optim.SGD(0.1, 0.9)
-    value, gradient = torch.ones(4, dtype=torch.float64), torch.linspace(0.1, 1, 4, dtype=torch.float64)
-    states, row = tuple(torch.zeros_like(value) for _ in optimizer.states), row_of(optimizer, 0, 0.01)
+    """To the last bit, after each of some steps; the state stays, and torch's operations say nearly the same."""
+    optimizer: AbstractOptimizer = getattr(mp.optim, kind)(**options)
+    chance = torch.Generator().manual_seed(4)
+    value, gradient = (torch.randn(40, generator=chance, dtype=dtype) for _ in range(2))
+    states, target = tuple(torch.zeros_like(value) for _ in optimizer.states), torch.empty_like(value)
+    row, following = row_of(optimizer, 0, 0.01), row_of(optimizer, 0, 0.03)
     update = optimizer.bind_update(value, gradient, states, 1, row)
-    before = value.clone()
-    for step in range(1, 301):
-        row[0] = step
-        before = value.clone()
+    direct = optimizer.bind_direction(value, states, 1, following, target)
+    for step in range(1, 8):
+        row[0], following[0] = step, step + 1
+        gradient.copy_(torch.randn(40, generator=chance, dtype=dtype))
         update()
-    assert torch.allclose(before - value, optimizer.direction(value, states, row), rtol=1e-6)
+        if kind == "SGD":
+            share = 1.0 - float(following[4])
+            expected = states[0] * torch.tensor((1.0 - float(following[3])) / share, dtype=dtype)
+        else:
+            expected = states[0] * torch.tensor(1.0 / (1.0 - float(following[3]) ** step), dtype=dtype)
+        kept = [tensor.clone() for tensor in (value, *states)]
+        direct()
+        assert all(torch.equal(one, other) for one, other in zip((value, *states), kept, strict=True))
+        after, own = value.clone(), tuple(state.clone() for state in states)
+        optimizer.bind_update(after, expected, own, 1, following)()
+        assert torch.equal(target, value - after)
+        nearly = torch.empty_like(value)
+        optimizer.bind_direction(value, states, 2, following, nearly)()
+        torch.testing.assert_close(nearly, target, rtol=1e-3 if dtype == torch.float32 else 1e-9, atol=1e-6)
+
+
+def test_of_some_optimizers_no_direction_is_known() -> None:
+    value, target = torch.ones(3), torch.ones(3)
+    mp.SGD(0.1).bind_direction(value, (), 1, row_of(mp.SGD(0.1), 2, 0.1), target)()
+    assert not target.any()
+    with pytest.raises(mp.RequestError, match=r"torch\.optim\.RMSprop: what its next update subtracts is not known"):
+        mp.optim.by_torch(torch.optim.RMSprop).bind_direction(value, (value,), 1, value, target)
+
+
+def test_compiled_bodies_see_a_change_of_what_they_call() -> None:
+    """What numba keeps of them lies in folders named by the contents of their modules and of those they call."""
+    clipping = Path(str(adam_kernels.bounded.py_func.__code__.co_filename))
+    found = compiled.digest(b"", {"__name__": adam_kernels.__name__, "bounded": adam_kernels.bounded})
+    told = f"bounded = {hashlib.sha256(clipping.read_bytes()).hexdigest()}"
+    assert found == hashlib.sha256(told.encode() + compiled.ASKED).hexdigest()[:16]
+    for module in (adam_kernels, descent_kernels, direction_kernels, norm_kernels):
+        assert module.__name__ in compiled._MODULES
 
 
 def test_costs_and_groups() -> None:

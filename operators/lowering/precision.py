@@ -1,0 +1,161 @@
+"""Precision: a graph under a plan's ``semantics.precision``, rewritten before anything of it is split.
+
+A layer and a loss under ``precision=bf16``:
+
+    tensor          kind         dtype       because
+    x               input        float32     rounded as linear reads it
+    linear.weight   parameter    float32     its home stays so; cast there, and halves travel to where linear reads it
+    linear          activation   bfloat16    a product
+    relu            activation   bfloat16    as wide as what it reads
+    cross_entropy   activation   float32     a loss; what it reads becomes float32
+
+The graph has the same nodes, tensors, names and numbers, so the plan, the searches and the simulator's places stay as
+they are; every operator that reads or gives halves is a ``MixedPrecision`` around what it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from maniple.operators.operator.operator import HALF_DTYPES
+from maniple.operators.precision.autocast_policy import names_dtype, policy_of
+from maniple.operators.precision.mixed_precision import MixedPrecision
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import Node
+    from maniple.operators.operator.operator import AbstractOperator
+    from maniple.operators.rules.bound_rule import BoundRule
+    from maniple.operators.rules.pattern import Pattern
+
+__all__: list[str] = []
+
+PRECISION = "precision"
+SCALED = "fp16"
+"""The precision under which the loss is scaled."""
+PRECISIONS = {"float32": "", "bf16": "bfloat16", "fp16": "float16"}
+"""What a plan may say, and the half that it means."""
+
+
+def apply_semantics(graph: Graph, semantics: Mapping[str, str]) -> Graph:
+    """The graph that runs under a plan's semantics, before its operators are split.
+
+    Args:
+        graph: the graph.
+        semantics: of the plan.
+
+    Returns:
+        A graph of the same nodes and tensors; the graph itself where nothing changes.
+
+    Raises:
+        RequestError: the graph has nothing that could be a half.
+    """
+    operators = [node.operator.under(semantics) for node in graph.nodes]
+    half = PRECISIONS[semantics.get(PRECISION, "float32")]
+    if half:
+        operators = _in_precision(graph, operators, half)
+    if all(found is node.operator for found, node in zip(operators, graph.nodes, strict=True)):
+        return graph
+    return graph.with_operators(operators)
+
+
+def is_scaled(graph: Graph) -> bool:
+    """Whether the loss of a graph that was rewritten is scaled: gradients in float16 would become zero."""
+    return any(tensor.dtype == "float16" for tensor in graph.tensors)
+
+
+def _in_precision(graph: Graph, operators: list[AbstractOperator], half: str) -> list[AbstractOperator]:
+    tensors = graph.tensors
+    if any(tensor.dtype == "float64" for tensor in tensors if tensor.kind != "activation"):
+        name = next(tensor.name for tensor in tensors if tensor.kind != "activation" and tensor.dtype == "float64")
+        raise RequestError(
+            f"plan: semantics.precision: {name!r} of graph {graph.name!r} is float64, which no half stands for; build "
+            "the graph in float32, or leave the precision out"
+        )
+    kept = {graph.loss_tensor, *graph.assignments.values()}
+    dtypes = {tensor.id: tensor.dtype for tensor in tensors}
+    found: list[AbstractOperator] = []
+    for node, operator in zip(graph.nodes, operators, strict=True):
+        ends = _Ends(
+            tuple(None if operand is None else dtypes[operand] for operand in node.operands),
+            tuple(tensors[result].dtype for result in node.results),
+            tuple(result in kept for result in node.results),
+        )
+        mixed = _mixed(operator, graph.bound(node), ends, half)
+        if isinstance(mixed, MixedPrecision):
+            dtypes |= dict(zip(node.results, mixed.gives, strict=True))
+        found.append(mixed)
+    if not any(dtype == half for dtype in dtypes.values()):
+        raise RequestError(
+            f"plan: semantics.precision: graph {graph.name!r} has no product that could be of halves; leave it out"
+        )
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What goes into an operator and comes out of it.
+
+    Args:
+        operands: dtypes, once what comes before is rewritten.
+        results: dtypes of the graph as it was.
+        kept: whether a result stays as it was: the loss, or a buffer's next value.
+    """
+
+    operands: tuple[str | None, ...]
+    results: tuple[str, ...]
+    kept: tuple[bool, ...]
+
+
+def _mixed(operator: AbstractOperator, bound: BoundRule, ends: _Ends, half: str) -> AbstractOperator:
+    """An operator as it is in mixed precision; itself where it neither reads nor gives halves."""
+    policy = policy_of(operator)
+    halves = [dtype in HALF_DTYPES for dtype in ends.operands]
+    singles = any(dtype == "float32" for dtype in ends.operands)
+    if policy == "half":
+        narrow = any(halves) or singles
+    elif policy == "first":
+        narrow = halves[0]
+    else:
+        narrow = policy == "widest" and any(halves) and not singles and not names_dtype(operator)
+    rounds = tuple(half if policy == "half" and dtype == "float32" else "" for dtype in ends.operands)
+    gives = tuple(
+        half if narrow and dtype == "float32" and not kept and not (policy == "first" and place) else dtype
+        for place, (dtype, kept) in enumerate(zip(ends.results, ends.kept, strict=True))
+    )
+    folds: tuple[str, ...] = ()
+    for place, dtype in enumerate(gives):
+        if dtype in HALF_DTYPES:
+            pattern = bound.rule.results[place]
+            added = [f.name for f in bound.factors if f.splittable and f.name not in pattern.factors]
+            if added and not _is_plain(pattern):  # no cast has a rule for its result
+                return _mixed_singly(operator, ends, rounds)
+            folds += tuple(name for name in added if name not in folds)
+    if not any(halves) and not any(rounds) and gives == ends.results:
+        return operator
+    return MixedPrecision(operator, rounds, gives, folds)
+
+
+def _mixed_singly(operator: AbstractOperator, ends: _Ends, rounds: tuple[str, ...]) -> AbstractOperator:
+    if not any(dtype in HALF_DTYPES for dtype in ends.operands) and not any(rounds):
+        return operator
+    return MixedPrecision(operator, rounds, ends.results)
+
+
+def _is_plain(pattern: Pattern) -> bool:
+    """Whether each dimension of a tensor is one factor."""
+    return all(len(dimension.terms) == 1 and dimension.halo is None for dimension in pattern.dimensions)
+
+
+def describe_precision(graph: Graph, node: Node) -> str:
+    """What an operator of a rewritten graph computes with, in words."""
+    operator = graph.nodes[node.id].operator
+    if not isinstance(operator, MixedPrecision):
+        return "float32"
+    reads = sorted({graph.tensors[o].dtype for o in node.operands if o is not None} | {r for r in operator.rounds if r})
+    return f"{' and '.join(reads)} -> {' and '.join(dict.fromkeys(operator.gives))}"

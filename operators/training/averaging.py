@@ -1,0 +1,153 @@
+"""Averages of weights: an optimizer that also keeps an exponential average of each parameter, at its home.
+
+As torch.optim.swa_utils.AveragedModel has it with ``get_ema_multi_avg_fn(decay)``, updated after every step:
+
+    step 1            ema = w
+    every other step  ema = ema + (1 - decay) * (w - ema)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, final
+
+from maniple.operators.training.optimizer import AbstractOptimizer, State, check_number
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.training.loss_scale import LossScale
+
+__all__: list[str] = []
+
+EMA = "ema"
+"""What the state calls the average."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Averaged(AbstractOptimizer):
+    """An optimizer that keeps an average of what it updates.
+
+    Args:
+        inner: What updates.
+        decay: What the average keeps of itself, in [0, 1).
+
+    Raises:
+        RequestError: A decay out of range, or no optimizer.
+    """
+
+    inner: AbstractOptimizer
+    decay: float = 0.999
+
+    def __post_init__(self) -> None:
+        inner: object = self.inner
+        if not isinstance(inner, AbstractOptimizer) or isinstance(inner, Averaged):
+            raise RequestError(f"averaged: expected an optimizer of mp.optim that keeps no average yet, got {inner!r}")
+        check_number("averaged: decay", self.decay)
+        if self.decay >= 1:
+            raise RequestError(f"averaged: decay: expected a number in [0, 1), got {self.decay!r}")
+        object.__setattr__(self, "inner", inner.varying())
+
+    @property
+    def numbers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self.inner.numbers
+
+    @property
+    def pairs(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self.inner.pairs
+
+    @property
+    def groups(self) -> Any:
+        """The inner optimizer's."""
+        return self.inner.groups
+
+    @property
+    def clip_norm(self) -> float | None:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self.inner.clip_norm
+
+    @property
+    def clip_value(self) -> float | None:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self.inner.clip_value
+
+    @property
+    def loss_scale(self) -> LossScale | None:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self.inner.loss_scale
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The inner optimizer's, and the average."""
+        return (*self.inner.states, State(EMA))
+
+    @property
+    def flops(self) -> int:
+        """The operations that the update of one element counts for."""
+        return self.inner.flops + 3
+
+    @property
+    def options_of_groups(self) -> frozenset[str]:
+        """The inner optimizer's."""
+        return self.inner.options_of_groups
+
+    def arguments(self) -> dict[str, float | tuple[float, ...]]:
+        """The inner optimizer's."""
+        return self.inner.arguments()
+
+    def stays_zero(self, name: str) -> bool:
+        """The inner optimizer's."""
+        return self.inner.stays_zero(name)
+
+    def with_options(self, options: Mapping[str, Any]) -> Self:
+        """The same with other arguments of the inner optimizer, and without groups."""
+        return replace(self, inner=self.inner.with_options(options))
+
+    def bind_update(
+        self,
+        parameter: Tensor,
+        gradient: Tensor,
+        states: tuple[Tensor, ...],
+        cores: int,
+        row: Tensor | None = None,
+        squares: Tensor | None = None,
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_update``: the inner optimizer's, and then the average."""
+        if row is None:
+            raise RequestError("averaged: an update needs the number of the step")
+        *own, average = states
+        update = self.inner.bind_update(parameter, gradient, tuple(own), cores, row, squares)
+        step, share = row, 1 - self.decay
+
+        def run() -> None:
+            update()
+            if float(step[0]) <= 1:
+                average.copy_(parameter)
+            else:
+                average.lerp_(parameter, share)
+
+        return run
+
+    def bind_direction(
+        self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
+    ) -> Callable[[], None]:
+        """The inner optimizer's."""
+        return self.inner.bind_direction(parameter, states[:-1], cores, row, target)
+
+
+def averaged(optimizer: AbstractOptimizer, decay: float = 0.999) -> Averaged:
+    """Give an optimizer that also keeps an exponential average of each weight, which its state has as ``ema``.
+
+    Args:
+        optimizer: what updates.
+        decay: what an average keeps of itself in a step, in [0, 1).
+
+    Raises:
+        RequestError: a decay out of range.
+    """
+    return Averaged(optimizer, decay)

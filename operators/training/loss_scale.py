@@ -1,0 +1,165 @@
+"""The loss scale: what keeps gradients in float16 from becoming zero, and steps whose gradients overflow from counting.
+
+As torch.amp.GradScaler has it, within the schedule of the step, with scale 65536 and an interval of 2000:
+
+    region                      holds                                   written by
+    loss_scale                  the scale, float32                      rescale, in each memory, after all updates
+    loss_scale.growth_tracker   good steps in a row                     rescale
+    loss_scale.skipped          steps that were skipped so far          rescale
+    squares                     the sum of squares of all gradients     norm; not finite where a gradient is not
+
+    backward of the loss    begins with the scale instead of 1
+    an update               squares finite: subtracts for gradient / scale; else it leaves all as it is
+    rescale                 squares finite: after 2000 such steps scale * 2; else scale * 0.5 and none in a row
+
+A float32 squared is finite in float64, and so is a sum of them: the sum of squares is finite exactly if all gradients
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.operators.operator.scratchpad import Scratchpad
+    from maniple.operators.training.optimizer import AbstractOptimizer
+
+__all__: list[str] = []
+
+NAME = "loss_scale"
+"""What the state of a training calls the scale."""
+COUNTS = ("growth_tracker", "skipped")
+"""What it calls, under that name, the numbers of good steps in a row and of skipped steps."""
+
+
+@final
+class LossScale(NamedTuple):
+    """How the scale of the loss changes: GradScaler's arguments and defaults.
+
+    Args:
+        init_scale: The scale of the first step.
+        growth_factor: What it is multiplied by after ``growth_interval`` steps without overflow, > 1.
+        backoff_factor: What it is multiplied by after an overflow, in (0, 1).
+        growth_interval: Steps, at least 1.
+    """
+
+    init_scale: float = 2.0**16
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+
+def checked_scale(where: str, given: object) -> LossScale | None:
+    """The scale that was given, also as plain data; None of None.
+
+    Raises:
+        RequestError: it is none, or a number is out of range.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, tuple | list) or not 1 <= len(given) <= 4:
+        raise RequestError(f"{where}: expected mp.optim.LossScale(init_scale=...) or None, got {given!r}")
+    scale = LossScale(*given)
+    for name, value in scale._asdict().items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+            raise RequestError(f"{where}.{name}: expected a finite number > 0, got {value!r}")
+    if scale.growth_factor <= 1:
+        raise RequestError(f"{where}.growth_factor: expected a number > 1, got {scale.growth_factor!r}")
+    if scale.backoff_factor >= 1:
+        raise RequestError(f"{where}.backoff_factor: expected a number < 1, got {scale.backoff_factor!r}")
+    if not isinstance(scale.growth_interval, int):
+        raise RequestError(f"{where}.growth_interval: expected a whole number, got {scale.growth_interval!r}")
+    return scale
+
+
+def bind_rescale(
+    scale: LossScale, squares: Tensor, value: Tensor, tracker: Tensor, skipped: Tensor
+) -> Callable[[], None]:
+    """A function that changes the scale in place after a step, as torch's ``_amp_update_scale_``.
+
+    Args:
+        scale: how.
+        squares: the sum of squares of all gradients of the step.
+        value: the scale, float32.
+        tracker: the number of good steps in a row.
+        skipped: the number of skipped steps.
+    """
+    import torch
+
+    def rescale() -> None:
+        if not isfinite(float(squares[0])):
+            value.mul_(scale.backoff_factor)
+            tracker.zero_()
+            skipped.add_(1.0)
+        elif float(tracker) + 1 == scale.growth_interval:
+            grown = value * scale.growth_factor
+            if bool(torch.isfinite(grown)):
+                value.copy_(grown)
+            tracker.zero_()
+        else:
+            tracker.add_(1.0)
+
+    return rescale
+
+
+@final
+class ScaledStep(NamedTuple):
+    """What an update reads whole where the loss is scaled.
+
+    Args:
+        row: the numbers of the step; None where they are bound.
+        squares: the sum of squares of all gradients.
+        scale: the scale.
+        skipped: the number of skipped steps so far, which the updates do not count.
+    """
+
+    row: Tensor | None
+    squares: Tensor
+    scale: Tensor
+    skipped: Tensor
+
+
+def bind_scaled_update(
+    optimizer: AbstractOptimizer,
+    block: tuple[Tensor, Tensor, tuple[Tensor, ...]],
+    step: ScaledStep,
+    cores: int,
+    scratchpad: Scratchpad,
+) -> Callable[[], None]:
+    """An update that divides the gradient by the scale, and leaves everything as it is where a gradient overflowed.
+
+    Args:
+        optimizer: of the parameter.
+        block: its value, its gradient times the scale, and its states.
+        step: see ``ScaledStep``.
+        cores: the cores that the processor owns.
+        scratchpad: memory of the processor.
+    """
+    import torch
+
+    value, gradient, states = block
+    (unscaled,) = scratchpad.views([(tuple(gradient.shape), gradient.dtype)], gradient.device)
+    row = None if step.row is None else step.row.clone()
+    squares = None if optimizer.clip_norm is None else step.squares.clone()
+    update = optimizer.bind_update(value, unscaled, states, cores, row, squares)
+
+    def run() -> None:
+        total = float(step.squares[0])
+        if not isfinite(total):
+            return
+        inverse = torch.reciprocal(step.scale.double()).float()
+        torch.mul(gradient, inverse, out=unscaled)
+        if row is not None and step.row is not None:
+            row.copy_(step.row)
+            row[0] -= step.skipped
+        if squares is not None:
+            squares[0] = total * float(inverse) ** 2
+        update()
+
+    return run
