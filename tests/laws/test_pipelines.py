@@ -15,8 +15,10 @@ from thread_ranks import run_on_ranks
 from tolerance import TOLERANCE, violations
 
 import maniple as mp
-from maniple.operators.plan.plan import OperatorPlan
+from maniple.models import model
+from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.runtime.control.world import World
+from maniple.zoo.catalogue import ENTRIES
 
 
 def check(case: Drawn, ranks: int = 2, processors: int = 2) -> None:
@@ -52,6 +54,34 @@ def test_every_order_trains_as_the_whole_batch(order: str, lanes: list[list[int]
     graph = perceptron(8, sum(map(len, lanes)))
     case = in_stages(graph, lanes, order, micro_batches, again=("relu_1",))
     check(case)
+
+
+@pytest.mark.parametrize(("name", "order"), [("gpt", "1f1b"), ("nmt", "zb_h1")])
+def test_imported_networks_train_as_the_whole_batch(name: str, order: str) -> None:
+    """Language models in single precision: labels are flattened for a mean, losses of steps are stacked."""
+    graph = model(name, 6, **ENTRIES[name].reduced)
+    names = [node.name for node in graph.nodes]
+    second = {*names[len(names) // 2 :]}
+    operators = tuple(
+        (node.name, OperatorPlan(tuple((f.name, 1) for f in graph.bound(node).factors), (int(node.name in second),)))
+        for node in graph.nodes
+    )
+    weights = tuple((tensor.name, WeightPlan((1,) * len(tensor.shape), (0,))) for tensor in graph.lasting)
+    whole = mp.Plan(graph.fingerprint(), "by hand", operators, weights)
+    stages = [[name for name in names if (name in second) == later] for later in (False, True)]
+    pipelined = whole.with_pipeline(stages, order=order, micro_batches=4)
+    chance = torch.Generator().manual_seed(2)
+    batch = {tensor.name: torch.randint(2, tensor.shape, generator=chance) for tensor in graph.inputs}
+
+    def body(world: World, plan: mp.Plan) -> tuple[list[float], dict[str, torch.Tensor]]:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            return [trainer.step(**batch) for _ in range(3)], trainer.parameters()
+
+    (losses, found), (wanted_losses, wanted) = (
+        run_on_ranks(2, partial(body, plan=plan))[0] for plan in (pipelined, whole)
+    )
+    assert losses == pytest.approx(wanted_losses, abs=1e-5)
+    assert not [fault for key in wanted for fault in violations(key, found[key], wanted[key], TOLERANCE["float32"])]
 
 
 def test_results_that_are_computed_again_are_so_without_a_pipeline() -> None:
