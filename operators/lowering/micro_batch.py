@@ -8,8 +8,9 @@ Seven samples in three micro-batches; a linear layer whose samples are split ove
     region linear#j   [0:3]          [0:2]     [0:2]         of its own, from 0, as long as the largest micro-batch
 
 An operator is cut if it has one factor that counts samples, and it exchanges nothing over it. Any other runs whole,
-once for all micro-batches. A tensor is kept apart, in a region for each micro-batch, if the operator that writes it and
-all that read it are cut along its samples; else it is one region, of which each micro-batch may write or read a part.
+once for all micro-batches; so does what prepares inputs that each micro-batch reads whole. A tensor is kept apart, in a
+region for each micro-batch, if the operator that writes it and all that read it are cut along its samples; else it is
+one region, of which each micro-batch may write or read a part.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class MicroBatches:
         if self.count > 1:
             for node in graph.nodes:
                 self._cut(node)
+            for node in self._prepared():
+                self._factors.pop(node.id, None)
         self._written = {
             result: self.axis(node, "result", place)
             for node in graph.nodes
@@ -77,7 +80,7 @@ class MicroBatches:
 
     def axis(self, node: Node, role: TensorRole, place: int) -> int | None:
         """The dimension along which a node's micro-batches cut a tensor; None where each uses the same elements."""
-        return self._axes.get((node.id, role, place))
+        return self._axes.get((node.id, role, place)) if self.is_cut(node) else None
 
     def written(self, tensor: int) -> int | None:
         """The dimension along which micro-batches write a tensor; None where all write the same, or it is whole."""
@@ -135,6 +138,33 @@ class MicroBatches:
                         axes[node.id, role, number] = axis
         self._factors[node.id] = name
         self._axes |= axes
+
+    def _prepared(self) -> list[Node]:
+        """What prepares inputs that each micro-batch reads whole, such as the labels that the mean of a loss counts.
+
+        It depends on nothing that is trained or drawn, so it may run before all micro-batches, and must.
+        """
+        nodes = self._graph.nodes
+        producers = {result: node for node in nodes for result in node.results}
+        given = {tensor.id for tensor in self._graph.tensors if tensor.kind == "input"}
+        for node in nodes:
+            if not node.operator.random and given.issuperset(o for o in node.operands if o is not None):
+                given.update(node.results)
+        wanted = [
+            operand
+            for node in nodes
+            if self.is_cut(node)
+            for place, operand in enumerate(node.operands)
+            if operand is not None and self.axis(node, "operand", place) is None
+        ]
+        found: dict[int, Node] = {}
+        while wanted:
+            operand = wanted.pop()
+            writer = producers.get(operand)
+            if writer is not None and operand in given and writer.id not in found:
+                found[writer.id] = writer
+                wanted += [before for before in writer.operands if before is not None]
+        return list(found.values())
 
     def _find_apart(self) -> frozenset[int]:
         """The tensors that are cut alike by the operator that writes them and all that read them."""

@@ -139,11 +139,13 @@ class Passes:
         if self._pipeline.order.stages == self._parts.count == 1:
             return lanes[0]  # as the operators stand in the graph
         needs = self._needs([found for lane in lanes for found in lane])
-        try:
-            ticks = in_lockstep(lanes, lambda found: needs.get(found, ()), "plan: pipeline")
-        except RequestError as error:
-            raise RequestError(f"{error}{self._hint()}") from None
-        return [found for tick in ticks for found in tick if found is not None]
+        merged = _merge(lanes, needs)
+        if len(merged) < len(needs):
+            try:
+                in_lockstep(lanes, needs.__getitem__, "plan: pipeline")
+            except RequestError as error:
+                raise RequestError(f"{error}{self._hint()}") from None
+        return merged
 
     def _of(self, action: StageAction) -> Iterator[Pass]:
         """The passes of a stage's action."""
@@ -226,3 +228,34 @@ class Passes:
                 "semantics batch_norm=local_stats takes them of each micro-batch"
             )
         return f"\n  whole, as they have no samples of their own to cut: {whole}" if whole else ""
+
+
+def _merge(lanes: Sequence[Sequence[Pass]], needs: Mapping[Pass, Sequence[Pass]]) -> list[Pass]:
+    """The lanes in lockstep: in every tick each takes its next pass if it may; those that wait in a circle are missing.
+
+    The same as `in_lockstep`, by who waits for whom: an operator that runs whole is a lane by itself, and there may be
+    hundreds.
+    """
+    lane_of = {found: (number, place) for number, lane in enumerate(lanes) for place, found in enumerate(lane)}
+    left = {found: len(needs[found]) for found in lane_of}
+    readers: dict[Pass, list[Pass]] = {}
+    for found, wanted in needs.items():
+        for need in wanted:
+            readers.setdefault(need, []).append(found)
+    places = [0] * len(lanes)
+    ready = [number for number, lane in enumerate(lanes) if lane and not left[lane[0]]]
+    merged: list[Pass] = []
+    while ready:
+        taken = [lanes[number][places[number]] for number in ready]
+        merged += taken
+        for number in ready:
+            places[number] += 1
+        following = {number for number in ready if places[number] < len(lanes[number])}
+        following = {number for number in following if not left[lanes[number][places[number]]]}
+        for reader in [reader for found in taken for reader in readers.get(found, ())]:
+            left[reader] -= 1
+            number, place = lane_of[reader]
+            if not left[reader] and places[number] == place:
+                following.add(number)
+        ready = sorted(following)
+    return merged

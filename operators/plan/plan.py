@@ -178,16 +178,23 @@ class Plan:
         if operator is not None:
             self.operator(operator)
         reasons = dict(self.explanation)
-        lines = [] if operator is not None else [self._headline()]
+        lines = [] if operator is not None else [self._headline(), *self._told_pipeline()]
         rows = [
-            (name, split, replicas, processors, *(f"  {term}: {value}" for term, value in reasons.get(name, ())))
+            (
+                name,
+                split,
+                replicas,
+                processors,
+                "computed again for backward" if self.operator(name).recompute else "",
+                *(f"  {term}: {value}" for term, value in reasons.get(name, ())),
+            )
             for name, split, replicas, processors in self.short_table()
             if operator in {None, name}
         ]
-        for name, split, replicas, processors, *why in rows if operator is not None else fold_rows(rows):
+        for name, split, replicas, processors, again, *why in rows if operator is not None else fold_rows(rows):
             copies = f" x{replicas} replicas" if replicas != "1" else ""
             where = f"processor {processors}" if processors.isdigit() else f"processors {processors}"
-            lines += [f"{name}: {split}{copies} on {where}", *why]
+            lines += [f"{name}: {split}{copies} on {where}" + (f", {again}" if again else ""), *why]
         if operator is None:
             lines += [f"{term}: {value}" for term, value in reasons.get("", ())]
         return "\n".join(lines)
@@ -259,6 +266,15 @@ class Plan:
             "explanation": {name: dict(terms) for name, terms in self.explanation},
             "predicted": self.predicted.to_json(),
         }
+
+    def _told_pipeline(self) -> list[str]:
+        """How the stages take turns; nothing where they do not."""
+        if self.pipeline is None:
+            return []
+        stages, parts = max(1, len(self.stages)), self.pipeline.micro_batches
+        order = self.pipeline.order if len(self.pipeline.order) < 40 else "an order written out"
+        counted = f"{stages} stage{'s' * (stages > 1)}, {parts} micro-batch{'es' * (parts > 1)}"
+        return [f"pipeline: {order}, {counted}"]
 
     def _headline(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"

@@ -55,7 +55,7 @@ def finalists(problem: Problem, plans: Iterable[Plan]) -> tuple[Plan, ...]:
     """
     distinct: dict[object, Plan] = {}
     for plan in plans:
-        distinct.setdefault((plan.operators, plan.weights, plan.semantics, plan.stages), plan)
+        distinct.setdefault((plan.operators, plan.weights, plan.semantics, plan.stages, plan.pipeline), plan)
     simulated = [(_simulate(problem, plan, problem.costs), plan) for plan in distinct.values()]
     fitting = [(one.makespan_ns, plan) for one, plan in simulated if max(allocated_beyond(one)) <= 0]
     fastest = min((makespan_ns for makespan_ns, _ in fitting), default=0)

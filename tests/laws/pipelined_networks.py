@@ -8,6 +8,7 @@ from random import Random
 import torch
 
 import maniple as mp
+from maniple.operators.graph.node import Node
 from maniple.operators.operator.operator import Initial
 from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.runtime.control.world import World
@@ -124,7 +125,7 @@ def staged(graph: mp.Graph, chance: Random, most: int) -> tuple[list[list[str]],
     return stages, chance.sample(groups, len(groups))
 
 
-def placed(graph: mp.Graph, node: mp.Node, group: list[int], chance: Random) -> OperatorPlan:
+def placed(graph: mp.Graph, node: Node, group: list[int], chance: Random) -> OperatorPlan:
     """A split by any factor, over the processors of a stage, sometimes twice over."""
     degrees = {factor.name: 1 for factor in graph.bound(node).factors}
     if chance.random() < 0.6 and (splittable := [f for f in graph.bound(node).factors if f.highest_degree > 1]):

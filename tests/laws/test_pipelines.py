@@ -1,21 +1,24 @@
-"""Law 1 for pipelines: micro-batches in any order of any stages, with results computed again, train as the whole batch."""
+"""Law 1 for pipelines: micro-batches in any order, of any stages, with results computed again, train as one batch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelined_networks import Drawn, drawn, in_stages, perceptron, trained
+from pipelined_networks import Drawn, batches, drawn, in_stages, perceptron, trained
 from thread_ranks import run_on_ranks
 from tolerance import TOLERANCE, violations
 
 import maniple as mp
-from maniple.operators.plan.plan import OperatorPlan
+from maniple.models import model
+from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.runtime.control.world import World
+from maniple.zoo.catalogue import ENTRIES
 
 
 def check(case: Drawn, ranks: int = 2, processors: int = 2) -> None:
@@ -53,6 +56,34 @@ def test_every_order_trains_as_the_whole_batch(order: str, lanes: list[list[int]
     check(case)
 
 
+@pytest.mark.parametrize(("name", "order"), [("gpt", "1f1b"), ("nmt", "zb_h1")])
+def test_imported_networks_train_as_the_whole_batch(name: str, order: str) -> None:
+    """Language models in single precision: labels are flattened for a mean, losses of steps are stacked."""
+    graph = model(name, 6, **ENTRIES[name].reduced)
+    names = [node.name for node in graph.nodes]
+    second = {*names[len(names) // 2 :]}
+    operators = tuple(
+        (node.name, OperatorPlan(tuple((f.name, 1) for f in graph.bound(node).factors), (int(node.name in second),)))
+        for node in graph.nodes
+    )
+    weights = tuple((tensor.name, WeightPlan((1,) * len(tensor.shape), (0,))) for tensor in graph.lasting)
+    whole = mp.Plan(graph.fingerprint(), "by hand", operators, weights)
+    stages = [[name for name in names if (name in second) == later] for later in (False, True)]
+    pipelined = whole.with_pipeline(stages, order=order, micro_batches=4)
+    chance = torch.Generator().manual_seed(2)
+    batch = {tensor.name: torch.randint(2, tensor.shape, generator=chance) for tensor in graph.inputs}
+
+    def body(world: World, plan: mp.Plan) -> tuple[list[float], dict[str, torch.Tensor]]:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            return [trainer.step(**batch) for _ in range(3)], trainer.parameters()
+
+    (losses, found), (wanted_losses, wanted) = (
+        run_on_ranks(2, partial(body, plan=plan))[0] for plan in (pipelined, whole)
+    )
+    assert losses == pytest.approx(wanted_losses, abs=1e-5)
+    assert not [fault for key in wanted for fault in violations(key, found[key], wanted[key], TOLERANCE["float32"])]
+
+
 def test_results_that_are_computed_again_are_so_without_a_pipeline() -> None:
     """One stage, all samples: what is computed again draws the same numbers, and changes nothing."""
     graph = perceptron(8, 4)
@@ -60,6 +91,22 @@ def test_results_that_are_computed_again_are_so_without_a_pipeline() -> None:
     case = in_stages(graph, [[0, 1], [2, 3]], "sequential", 1, again=everything)
     check(case)
     check(Drawn(graph, replace(case.plan, stages=(), pipeline=None), case.said))
+
+
+def test_an_evaluation_is_not_cut() -> None:
+    """Outputs come of whole batches, of any size, with the parameters that the pipeline trained."""
+    graph = perceptron(8, 2)
+    case = in_stages(graph, [[0], [1]], "1f1b", 4)
+    batch = batches(graph, 2)[0]
+
+    def body(world: World, plan: mp.Plan) -> list[torch.Tensor]:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            trainer.step(**batch)
+            return [trainer.evaluate(words=batch["words"][:size])["scores"] for size in (8, 3)]
+
+    found, wanted = (run_on_ranks(2, partial(body, plan=plan))[0] for plan in (case.plan, case.whole))
+    assert [len(scores) for scores in found] == [8, 3]
+    assert all(torch.allclose(mine, its, atol=1e-12, rtol=0) for mine, its in zip(found, wanted, strict=True))
 
 
 def test_local_statistics_are_those_of_a_micro_batch() -> None:

@@ -18,6 +18,7 @@ import torch
 import maniple as mp
 from maniple.operators.lowering import operator_body
 from maniple.operators.plan.plan import OperatorPlan, WeightPlan
+from maniple.operators.rules.tile import split_range
 
 BATCH, WIDTH, STEPS, FAULT = 24, 6, 4, 3
 STAGES = (("linear", "relu"), ("linear_1", "cross_entropy"))
@@ -63,7 +64,7 @@ def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
 def kill_at(action: str, micro_batches: int) -> None:
     """Have this process end itself as the first operator of an action begins, in a step."""
     name, does = FIRST[action[:2]]
-    first = [low for low, _ in parts(micro_batches)][int(action[2:])]
+    first, _ = split_range(BATCH, micro_batches)[int(action[2:])]
     binder = operator_body.ForwardBinder if does == "forward" else operator_body.BackwardBinder
     method = "__call__" if does == "forward" else "bind_adding"
     bind: Callable[..., Callable[[], object]] = getattr(binder, method)
@@ -83,13 +84,6 @@ def kill_at(action: str, micro_batches: int) -> None:
         return run
 
     setattr(binder, method, deadly)
-
-
-def parts(micro_batches: int) -> list[tuple[int, int]]:
-    """The samples of each micro-batch."""
-    size, more = divmod(BATCH, micro_batches)
-    lows = [part * size + min(part, more) for part in range(micro_batches + 1)]
-    return list(zip(lows[:-1], lows[1:], strict=True))
 
 
 def main(out: Path, order: str, micro_batches: int, rank: int, action: str) -> None:

@@ -98,3 +98,17 @@ def test_what_only_the_first_part_of_a_factor_uses_later_micro_batches_do_not() 
     (first,), (later,) = (bound.table(whole, ("k", part)).tiles([0]) for part in ((0, 3), (3, 6)))
     assert first.operand_rects[2] is not None
     assert later.operand_rects[2] is None
+
+
+def test_what_prepares_an_input_that_is_read_whole_runs_before_all_micro_batches() -> None:
+    """Labels of steps in a row, which the mean of the loss counts: a language model's."""
+    g = mp.Graph("g")
+    tokens, labels = g.input("tokens", (4, 3), dtype="int64"), g.input("labels", (4, 3), dtype="int64")
+    scores = g.linear(g.embedding(tokens, 5, 2), 5, name="scores")
+    rows = g.permute(scores, (0, 2, 1), name="rows")
+    g.loss(g.cross_entropy(rows, g.permute(g.permute(labels, (1, 0)), (1, 0), name="turned"), name="loss"))
+    parts = MicroBatches(g, 2)
+    whole = {node.name for node in g.nodes if not parts.is_cut(node)}
+    assert whole == {"permute", "turned"}
+    assert parts.is_cut(g.node("loss"))
+    assert not parts.apart(g.tensor("turned").id)

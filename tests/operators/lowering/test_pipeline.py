@@ -1,4 +1,4 @@
-"""Pipelines of operators: passes in the order of the lanes, what runs whole between them, and circles that are drawn."""
+"""Pipelines of operators: passes in the order of the lanes, what runs whole between, and circles that are drawn."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_circle_is_drawn_with_what_would_help() -> None:
 
 def test_what_runs_whole_is_not_computed_again() -> None:
     graph = network(normed=True)
-    with pytest.raises(RequestError, match="operators.normed.recompute: expected false: it is not cut"):
+    with pytest.raises(RequestError, match=r"operators\.normed\.recompute: expected false: it is not cut"):
         script(graph, planned(graph, "gpipe", again=("normed",)))
     graph = network()
     alone = replace(planned(graph, "gpipe", again=("normed",)), stages=(), pipeline=None)
