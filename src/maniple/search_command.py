@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
+from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn
+from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--optimizer", "updated", default="momentum", show_default=True, help=OPTIMIZER_HELP)
 @click.option("--semantics", multiple=True, metavar="KEY=VALUE", help="What may change results: precision=bf16.")
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
+@click.option("--order", help=ORDER_HELP)
+@click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def search(
@@ -71,6 +75,8 @@ def search(
     updated: str,
     semantics: tuple[str, ...],
     memory: str | None,
+    order: str | None,
+    micro_batches: int | None,
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
@@ -112,8 +118,11 @@ def search(
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
+        if order is not None or micro_batches is not None:
+            raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
         answer = answer.with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
+    answer = in_turn(answer, graph, machine, order, micro_batches)
     plan, found = _predicted(_with_terms(answer, where, told), graph, machine, model, optimizer)
     document = _document(plan, _data_parallel_s(plan, graph, machine, model, optimizer), spent, found)
     return _tell(plan, document, found, output, as_json=as_json)

@@ -31,6 +31,7 @@ SHOWN = 8
 @click.option("--costs", help=f"{COSTS_HELP}  [default: what the plan says, or analytic]")
 @click.option("--optimizer", help=f"{OPTIMIZER_HELP}  [default: what the plan says, or momentum]")
 @click.option("--timeline", type=click.Path(path_type=Path), help="Write the simulated timeline (Chrome trace) here.")
+@click.option("--draw", is_flag=True, help="Draw what the stages of a pipeline do when.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     plan: Path,
@@ -40,7 +41,8 @@ def simulate(
     costs: str | None,
     optimizer: str | None,
     timeline: Path | None,
-    as_json: bool,  # noqa: FBT001  (click passes flags by name)
+    draw: bool,  # noqa: FBT001  (click passes flags by name)
+    as_json: bool,  # noqa: FBT001
 ) -> int:
     """Predict the time, bytes and memory of a step under PLAN."""
     from maniple.costs import ANALYTIC, costs_of_plan
@@ -49,6 +51,7 @@ def simulate(
     from maniple.request import planned_for
     from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.strategies.simulation.simulation import Simulation
+    from maniple.strategies.simulation.stage_table import stage_table
 
     loaded = Plan.load(plan)
     graph, world = planned_for(plan, loaded, model, batch, machine)
@@ -61,7 +64,11 @@ def simulate(
     taken = time.perf_counter() - begun
     if timeline is not None:
         simulation.timeline().save(timeline)
-    click.echo(json.dumps(_document(found, taken)) if as_json else _text(found, loaded, taken))
+    drawn = stage_table(simulation) if draw else []
+    if as_json:
+        click.echo(json.dumps(_document(found, taken) | ({"drawn": drawn} if draw else {})))
+    else:
+        click.echo("\n".join([*drawn, _text(found, loaded, taken)]))
     return 0
 
 

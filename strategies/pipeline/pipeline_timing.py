@@ -12,18 +12,31 @@ Three stages, four micro-batches, forward and backward one unit each, transfers 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+
+from maniple.operators.pipeline_order.named_order import named_order
+from maniple.operators.pipeline_order.stage_graph import StageGraph
+from maniple.strategies.pipeline.stage_costs import Order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.strategies.pipeline.stage_costs import Order, Overlap
+    from maniple.strategies.pipeline.stage_costs import Overlap
 
 __all__: list[str] = []
 
 Action = tuple[str, int]
 """``F`` or ``B``, and the micro-batch."""
+RUNS_AS: Final[Mapping[Order, str]] = {
+    "1f1b": "1f1b",
+    "1f1b-so": "early_backward",
+    "fbp": "early_backward",
+    "gpipe": "gpipe",
+}
+"""The orders of `operators/pipeline_order` for those that searches know. A processor runs one pass at a time, so where
+both passes were to run at once they take turns, with as many micro-batches in flight."""
 
 
 @final
@@ -51,17 +64,8 @@ def actions(order: Order, stages: int, stage: int, micro_batches: int) -> list[A
         stage: which one, the first is 0.
         micro_batches: how many there are.
     """
-    if order == "gpipe":
-        # Backward begins with the micro-batch whose gradients come first: all orders agree on the last stage's.
-        return [("F", n) for n in range(micro_batches)] + [("B", n) for n in range(micro_batches)]
-    warm = stages - stage if order == "1f1b" else 2 * (stages - stage) - 1
-    warm = min(warm, micro_batches)
-    found: list[Action] = [("F", n) for n in range(warm)]
-    for n in range(micro_batches):
-        found.append(("B", n))
-        if warm + n < micro_batches:
-            found.append(("F", warm + n))
-    return found
+    lanes = named_order(RUNS_AS[order], StageGraph.chain(stages), micro_batches).lanes
+    return [(action.kind, action.micro_batch) for action in lanes[stage]]
 
 
 def pipeline_s(stages: Sequence[StageTimes], order: Order, micro_batches: int, transfers: Overlap = "overlap") -> float:

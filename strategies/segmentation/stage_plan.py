@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from maniple.operators.plan.plan import StagePlan
 from maniple.process.error import RequestError
 from maniple.strategies.interface.placement import complete, shared
+from maniple.strategies.pipeline.pipeline_timing import RUNS_AS
 from maniple.strategies.segmentation.pipeline_text import ids
 
 if TYPE_CHECKING:
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from maniple.strategies.pipeline.stage_costs import Assumptions
 
 __all__: list[str] = []
-
-RUNS_AS: Final[Mapping[str, str]] = {
-    "1f1b": "1f1b",
-    "1f1b-so": "early_backward",
-    "fbp": "early_backward",
-    "gpipe": "gpipe",
-}
-"""The orders that plans have for those that searches know. A processor runs one pass at a time, so where both passes
-were to run at once they take turns, with as many micro-batches in flight."""
 
 
 def plan_of(problem: Problem, strategy: str, costs: CostGraph, found: Segmentation, given: Assumptions) -> Plan:

@@ -17,6 +17,7 @@ from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.weight import Weight, scale_home, weights
+from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.weight_home import default_home, planned_home
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.lowering.script import Script
+    from maniple.operators.lowering.script import Action, Script
     from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
@@ -64,6 +65,7 @@ class _Step:
         form: what determines the script.
         expansion: gives its launches.
         script: what it does.
+        stages: the stage of each operator of the lowered graph.
         actions: the places in the script of what must be expanded again, by what was changed: an operator of the
             lowered graph, or a weight whose home is another.
     """
@@ -71,6 +73,7 @@ class _Step:
     form: tuple[PipelineOrder | None, frozenset[str], frozenset[str]]
     expansion: Expansion
     script: Script
+    stages: Mapping[int, int]
     actions: Mapping[tuple[str, str], tuple[int, ...]]
 
 
@@ -212,9 +215,10 @@ class ExpandedProgram:
         self.table.set(self._now, "plan", plan)
         placing = Placing(self.machine)
         for place in places:
-            launches = step.expansion.launches_of(step.script.actions[place], step.script, self.optimizer)
+            action = step.script.actions[place]
+            launches = step.expansion.launches_of(action, step.script, self.optimizer)
             for number in range(LAUNCHES):
-                made = self._placed(launches[number], placing) if number < len(launches) else None
+                made = self._placed(launches[number], step, action, placing) if number < len(launches) else None
                 self.table.put(place * LAUNCHES + number, made)
 
     def _begin(self, plan: Plan, form: tuple[PipelineOrder | None, frozenset[str], frozenset[str]]) -> _Step:
@@ -226,16 +230,19 @@ class ExpandedProgram:
                 f"simulation: expected a step of at most {MOST_PLACES // LAUNCHES} actions, got {len(script.actions)}: "
                 "operators times micro-batches; choose fewer micro-batches"
             )
-        step = _Step(form, expansion, script, _actions_by_cause(expansion.graph, script))
+        stages = stages_of(expansion.plan.stages, [node.name for node in script.nodes])
+        staged = {node.id: stages[node.name] for node in script.nodes}
+        step = _Step(form, expansion, script, staged, _actions_by_cause(expansion.graph, script))
         self.table.set(self._now, "step", step)
         self.table.set(self._now, "lowered", expansion.plan)
         return step
 
-    def _placed(self, launch: Launch, placing: Placing) -> PlacedLaunch:
+    def _placed(self, launch: Launch, step: _Step, action: Action, placing: Placing) -> PlacedLaunch:
         """A launch with its rows, and its uses as arrays."""
         rows = launch_rows(LaunchTasks.of(launch), self.costs)
         uses = tuple((self._key(need.region), self._use(launch, need, placing)) for need in launch.requirements)
-        return PlacedLaunch(launch.name, rows, uses, launch.in_turn)
+        turn = (step.stages[action.number], action.kind, max(action.part, 0)) if launch.in_turn else None
+        return PlacedLaunch(launch.name, rows, uses, turn)
 
     def _use(self, launch: Launch, need: Requirement, placing: Placing) -> Use:
         placed = PlacedUses.of(placing.uses(launch, need))

@@ -31,17 +31,18 @@ class PlacedLaunch:
         name: what the runtime calls it.
         rows: its rows.
         uses: the region and the use of each requirement.
-        in_turn: whether processors take its rows in the order of places, as `Launch` has it.
+        turn: the stage, the kind of pass and the micro-batch, where processors take its rows in the order of places, as
+            `Launch.in_turn` says; else None.
     """
 
     name: str
     rows: LaunchRows
     uses: tuple[tuple[RegionKey, Use], ...]
-    in_turn: bool = False
+    turn: tuple[int, str, int] | None = None
 
     def turns(self) -> dict[int, Column]:
         """The numbers of its rows by processor, as far as processors take them in the order of places."""
-        if not self.in_turn:
+        if self.turn is None:
             return {}
         processors = self.rows.tasks.processors
         return {int(each): np.flatnonzero(processors == each) for each in np.unique(processors)}

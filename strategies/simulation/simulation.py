@@ -29,7 +29,7 @@ from maniple.strategies.simulation.prediction import (
 )
 from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache
 from maniple.strategies.timing.ledger import UNLIMITED, Ledger, Placed, RowBlock
-from maniple.strategies.timing.tables import NUMBER_BITS
+from maniple.strategies.timing.tables import DURATION, END, NUMBER_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -348,6 +348,16 @@ class Simulation:
     def _first(self, users: list[tuple[int, Use]]) -> Column:
         """By use of a region, the row of its launch's first point."""
         return np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
+
+    def turns(self) -> dict[int, list[tuple[tuple[int, str, int], int, int]]]:
+        """By processor, the (stage, kind, micro-batch), begin and end of each row that it takes in turn."""
+        found: dict[int, list[tuple[tuple[int, str, int], int, int]]] = {}
+        for processor, turns in self._table.turns.items():
+            for place, numbers in sorted(turns.items()):
+                rows, turn = self.ledger.rows[self._launches[place].first + numbers], self._table.launches[place].turn
+                times = zip((rows[:, END] - rows[:, DURATION]).tolist(), rows[:, END].tolist(), strict=True)
+                found.setdefault(processor, []).extend((turn or (0, "", 0), *time) for time in times)
+        return found
 
     def region_names(self) -> list[str]:
         """Give the names of the regions, in the order of their numbers in a liveness."""

@@ -1,0 +1,58 @@
+"""What a command asks of the pipeline of a plan: the order of its stages, by name or from a file, and micro-batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maniple.process.error import RequestError
+
+if TYPE_CHECKING:
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
+
+__all__: list[str] = []
+
+ORDER_HELP = "How the stages take turns: gpipe, 1f1b, another name, or a CSV of actions.  [default: the strategy's]"
+MICRO_BATCHES_HELP = "Into how many parts the samples of a step are cut.  [default: the strategy's]"
+
+
+def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro_batches: int | None) -> Plan:
+    """The plan whose stages take turns as is asked; one without stages accumulates gradients over the micro-batches.
+
+    Args:
+        plan: the plan.
+        graph: its graph.
+        machine: its machine.
+        order: the name of an order, or a file of one; None: the plan's, or 1f1b.
+        micro_batches: how many; None: the file's, or the plan's.
+
+    Raises:
+        RequestError: the order is none, or not one of the plan's stages, or nothing says how many micro-batches.
+    """
+    if order is None and micro_batches is None:
+        return plan
+    from maniple.operators.lowering.expansion import check_turns
+    from maniple.operators.pipeline_order.named_order import ORDERS
+    from maniple.operators.pipeline_order.order_text import parse, to_text
+
+    own = plan.pipeline
+    count = micro_batches if micro_batches is not None or own is None else own.micro_batches
+    turns = order or (own.order if own is not None else "1f1b")
+    if turns not in ORDERS and Path(turns).suffix:
+        given = parse(_text(turns), turns)
+        turns, count = to_text(given), given.micro_batches if micro_batches is None else micro_batches
+    if count is None:
+        raise RequestError("--order: expected --micro-batches too, for the strategy's plan has no pipeline")
+    made = plan.with_pipeline(order=turns, micro_batches=count)
+    made.validate(graph, machine)
+    check_turns(graph, made)
+    return made
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RequestError(f"--order: {file} cannot be read ({error}); give a name or a CSV of actions") from error
