@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from continued_training import (
     OPTIMIZERS,
     assert_same,
@@ -31,6 +32,7 @@ from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.replay import Replay
+from maniple.runtime.machine.world_machine import host_machine
 from maniple.testing import local_worlds, run_on_worlds
 
 WORLDS = [(1, 3), (2, 2), (3, 1), (4, 1)]
@@ -156,22 +158,56 @@ def test_a_plan_that_does_not_fit_is_refused_and_the_old_one_goes_on() -> None:
     assert on_ranks(2, body) == on_ranks(2, whole)
 
 
-def test_homes_that_do_not_fit_together_are_refused_before_the_first_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World.solo(2, 1)
-    with new(world, OPTIMIZERS[2]) as trainer:
-        first, before = train(trainer, 0, 2), trainer.total_bytes()
-        with monkeypatch.context() as patch:
-            patch.setattr(trainer_adoption, "in_turns", refuse)
-            with pytest.raises(RequestError, match="do not fit together"):
-                trainer.adopt(plan_of(world, 7))
-        assert trainer.total_bytes() == before
-        second = train(trainer, 2, 4)
-    with new(world, OPTIMIZERS[2]) as trainer:
-        assert train(trainer, 0, 4) == first + second
+def wide() -> mp.Graph:
+    """A layer of 2 MiB, without which all is small."""
+    g = mp.Graph("wide")
+    x, y = g.input("x", (4, 512), dtype="float64"), g.input("y", (4, 512), dtype="float64")
+    g.loss(g.mse_loss(g.linear(x, 512, bias=False), y))
+    return g
 
 
-def refuse(*_given: object) -> Any:
-    raise RequestError("adopt: w: its old and its new home do not fit together")
+def in_halves(plan: mp.Plan) -> mp.Plan:
+    """The plan with the layer cut by its outputs, each half with the rank that uses it."""
+    cut = (("b", 1), ("n", 2), ("k", 1))
+    operators = [(name, replace(each, degrees=cut) if name == "linear" else each) for name, each in plan.operators]
+    home = replace(plan.weight("linear.weight"), degrees=(2, 1), processors=(0, 1))
+    return replace(plan, operators=tuple(operators), weights=(("linear.weight", home),))
+
+
+def on_second(plan: mp.Plan) -> mp.Plan:
+    """The plan of one processor, on the second of the machine."""
+    operators = tuple((name, replace(each, processors=(1,))) for name, each in plan.operators)
+    return replace(plan, operators=operators, weights=tuple((n, replace(w, processors=(1,))) for n, w in plan.weights))
+
+
+def test_homes_that_do_not_fit_together_are_refused_before_the_first_byte(tmp_path: Path) -> None:
+    """Half of a layer of 2 MiB lives with each of two ranks; under the new plan all of it with the second.
+
+    memory 1    its half 1, that beside all of the old region 1 + 2, the new region 2: 5 MiB, of 4.5
+                a step under the new plan: value and gradient, 4 MiB: it would fit
+    """
+    given = {"x": torch.ones(4, 512, dtype=torch.float64), "y": torch.zeros(4, 512, dtype=torch.float64)}
+
+    def body(world: World) -> tuple[list[float], list[float]]:
+        machine = host_machine(world)
+        halves = in_halves(mp.search(wide(), machine, strategy="data_parallel"))
+        whole = on_second(mp.search(wide(), mp.Machine.cpu(1), strategy="data_parallel"))
+        with mp.Trainer(wide(), halves, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            losses = [trainer.step(**given) for _ in range(2)]
+            before = trainer.total_bytes()
+            with pytest.raises(RequestError, match=r"linear.weight: its old and its new home .* into memory 1: .* 52"):
+                trainer.adopt(whole)
+            assert (trainer.total_bytes(), trainer.plan) == (before, halves)
+            losses += [trainer.step(**given) for _ in range(2)]
+        with mp.Trainer(wide(), whole, optimizer=mp.SGD(lr=0.1), world=world) as trainer:  # it runs where it begins
+            return losses, [trainer.step(**given) for _ in range(4)]
+
+    machine = run_on_worlds(local_worlds(2), host_machine)[0]
+    tight = replace(machine, memories=tuple(replace(each, capacity_bytes=9 << 19) for each in machine.memories))
+    tight.save(tmp_path / "tight.toml")
+    worlds = [replace(world, machine=str(tmp_path / "tight.toml")) for world in local_worlds(2)]
+    for losses, expected in run_on_worlds(worlds, body):
+        assert losses == pytest.approx(expected, rel=1e-10)
 
 
 def move(number: int, rows: int, old: list[tuple[int, int, int]], new_home: list[tuple[int, int, int]]) -> HomeMove:
