@@ -93,13 +93,6 @@ class FaultLink:
             for each in self._sockets:
                 _end(each)
 
-    def break_all(self) -> None:
-        """End all connections that there are; who dials again is served."""
-        with self._lock:
-            for each in self._sockets:
-                _end(each)
-            self._sockets.clear()
-
     def _end_server(self) -> None:
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)

@@ -348,7 +348,7 @@ def _program(
             return {"killed": -9, "silent death": 1, "leaves": 0}[fault]
         own = values(scenario, rank, turn)
         for peer in others:
-            engine.send(peer, turn, memoryview(own).cast("B"))
+            engine.send(peer, turn, own.data.cast("B"))
         with headway.waiting(), engine.changed:
             while not all((peer, turn) in engine.came for peer in others):
                 if stopped.is_set() or process.killed.is_set():
