@@ -102,7 +102,11 @@ class FaultLink:
         with suppress(OSError):
             while True:
                 near, _ = self._server.accept()
-                far = socket.create_connection((_HERE, self._port), 10)
+                try:
+                    far = socket.create_connection((_HERE, self._port), 10)
+                except OSError:  # nobody is there any more
+                    _end(near)
+                    continue
                 far.settimeout(None)
                 for each in (near, far):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

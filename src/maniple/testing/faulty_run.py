@@ -94,9 +94,10 @@ class Scenario:
             guard = Guard(verify=True)  # without a guard nothing is promised but TCP's own checksum
         last = 2 * ROUNDS if plane == "control" else ROUNDS
         message = draw.randint(0, last)
-        wire = LinkFault(
-            fault, draw.randint(0, 1) * (plane == "control"), message, draw.uniform(0.1, 2.5), draw.random()
-        )
+        # A rank's echo has a connection of its own, the first, and answers once a second.
+        connection = draw.randint(0, 1) * (plane == "control")
+        message *= not (plane == "control" and connection == 0)
+        wire = LinkFault(fault, connection, message, draw.uniform(0.1, 2.5), draw.random())
         tiles = draw.choice((1, 1000, 100_000))
         return cls(seed, size, fault, plane, victim, peer, wire if fault in WIRE_FAULTS else None, guard, tiles)
 
