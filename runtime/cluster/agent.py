@@ -95,13 +95,15 @@ class Agent:
         """
         self.processes[rank] = process
 
-    def watch_door(self, look: Callable[[], object]) -> None:
+    def watch_door(self, look: Callable[[], object], close: Callable[[], object]) -> None:
         """Have something looked after whenever ends are: where ranks come to that others start.
 
         Args:
             look: does it, and does not wait.
+            close: closes it, with this context.
         """
         self._doors.append(look)
+        self._files.callback(close)
 
     def exits(self) -> list[tuple[int, int]]:
         """Give the ranks whose processes ended since this was last asked: exit status, or minus the signal.

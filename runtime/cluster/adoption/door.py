@@ -33,7 +33,7 @@ __all__: list[str] = []
 
 @final
 class Door:
-    """Adopts the ranks of this host; a context that ends with the memory that they share handed on.
+    """Adopts the ranks of this host; closed once all have come, or with its agent.
 
     The rank that started this process is adopted before it comes. Once all that came have ended, the others will not
     come: torchrun ends all ranks when one fails.
@@ -70,7 +70,7 @@ class Door:
         sharing = len(setting.ranks) if len(setting.ranks) > 1 and shares else 0
         self._shared = self._files.enter_context(shared_files(sharing))
         self._pipes = self._files.enter_context(wakeup_pipes(sharing))
-        agent.watch_door(self.look)
+        agent.watch_door(self.look, self.close)
 
     def look(self) -> None:
         """Adopt who has come, and give up who will not; does not wait."""
@@ -90,7 +90,11 @@ class Door:
                     self._agent.adopt(rank, AbsentProcess())
             self._came.update(self._setting.ranks)
         if len(self._came) == len(self._setting.ranks):
-            self._files.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let nobody else come; what the ranks share has been handed on."""
+        self._files.close()
 
     def _receive(self, connection: socket.socket) -> None:
         """Adopt the rank that is at the other end; nobody else is answered."""

@@ -93,13 +93,6 @@ class FaultLink:
             for each in self._sockets:
                 _end(each)
 
-    def break_all(self) -> None:
-        """End all connections that there are; who dials again is served."""
-        with self._lock:
-            for each in self._sockets:
-                _end(each)
-            self._sockets.clear()
-
     def _end_server(self) -> None:
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
@@ -109,7 +102,11 @@ class FaultLink:
         with suppress(OSError):
             while True:
                 near, _ = self._server.accept()
-                far = socket.create_connection((_HERE, self._port), 10)
+                try:
+                    far = socket.create_connection((_HERE, self._port), 10)
+                except OSError:  # nobody is there any more
+                    _end(near)
+                    continue
                 far.settimeout(None)
                 for each in (near, far):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -94,9 +94,10 @@ class Scenario:
             guard = Guard(verify=True)  # without a guard nothing is promised but TCP's own checksum
         last = 2 * ROUNDS if plane == "control" else ROUNDS
         message = draw.randint(0, last)
-        wire = LinkFault(
-            fault, draw.randint(0, 1) * (plane == "control"), message, draw.uniform(0.1, 2.5), draw.random()
-        )
+        # A rank's echo has a connection of its own, the first, and answers once a second.
+        connection = draw.randint(0, 1) * (plane == "control")
+        message *= not (plane == "control" and connection == 0)
+        wire = LinkFault(fault, connection, message, draw.uniform(0.1, 2.5), draw.random())
         tiles = draw.choice((1, 1000, 100_000))
         return cls(seed, size, fault, plane, victim, peer, wire if fault in WIRE_FAULTS else None, guard, tiles)
 
@@ -348,7 +349,7 @@ def _program(
             return {"killed": -9, "silent death": 1, "leaves": 0}[fault]
         own = values(scenario, rank, turn)
         for peer in others:
-            engine.send(peer, turn, memoryview(own.data).cast("B"))
+            engine.send(peer, turn, own.data.cast("B"))
         with headway.waiting(), engine.changed:
             while not all((peer, turn) in engine.came for peer in others):
                 if stopped.is_set() or process.killed.is_set():
