@@ -51,5 +51,5 @@ def uniforms(stream: RandomStream, shape: tuple[int, ...], rect: Rect) -> tuple[
         return first, second
     starts, length = runs(shape, rect)
     u, v = (as_plain(part).view(-1, length).numpy() for part in (first, second))
-    _uniforms(u, v, starts, as_plain(clock).numpy(), np.uint64(stream.operator))  # type: ignore[call-arg,arg-type]
+    _uniforms(u, v, starts, as_plain(clock).numpy(), np.uint64(stream.operator))
     return first, second
