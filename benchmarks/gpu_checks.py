@@ -3,10 +3,10 @@
     PYTHONPATH=src python benchmarks/gpu_checks.py > found.jsonl        on one GPU
     PYTHONPATH=src python benchmarks/gpu_checks.py --device null --small       a rehearsal: no time of it means anything
 
-It needs no download: torch, numba, numba-cuda, numpy and msgpack. Bring the wheels of click, rich and pyzmq to also run
-the command line and `gpu_ranks.py`, whose ranks are processes; the ranks of this file are threads. Without scikit-learn
-the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at any time; a check
-that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
+It needs no download: torch, numba, numba-cuda, numpy, msgpack, networkx. Bring the wheels of click, rich and pyzmq to
+also run the command line and `gpu_ranks.py`, whose ranks are processes; the ranks of this file are threads. Without
+scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at any
+time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
 
 The checks, in this order: doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording.
 """

@@ -76,6 +76,37 @@ def in_turn(body: Callable[..., object]) -> Callable[..., object]:
 
 
 @final
+class _ExactMultiplication:
+    """TF32 is off while a device is open: numbers of 10 bits would make results depend on how an operator is cut.
+
+    torch has it on for convolutions. The switches are the process's; they are as before once the last device is closed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._before = False, False
+
+    def open(self) -> None:
+        """Switch it off, if this is the first device."""
+        with self._lock:
+            self._open += 1
+            if self._open == 1:
+                self._before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+                torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+    def close(self) -> None:
+        """Put it back, if this was the last one."""
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = self._before
+
+
+_exact_multiplication = _ExactMultiplication()
+
+
+@final
 class CudaEvent(Signal):
     """The end of work in a stream, which other streams can wait for without the host.
 
@@ -224,6 +255,7 @@ class CudaDevice(Device):
             for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
+        _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
     @classmethod
@@ -321,3 +353,4 @@ class CudaDevice(Device):
         """See `Device.close`."""
         for stream in self._streams:
             stream.close()
+        _exact_multiplication.close()

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, when_all
@@ -29,6 +29,8 @@ __all__: list[str] = []
 
 HEADER = struct.Struct("<QQ")
 DEFAULT_CREDIT_BYTES = 64 << 20
+STAGED_BYTES = 256 << 20
+"""Bound of the bytes of pinned rows of tiles on their way out, to peers and, apart from these, within the rank."""
 # A peer that may still make this many pushes is not told of further releases yet: they ride on the next data frame.
 SLACK = 4
 
@@ -61,6 +63,11 @@ class CopyEngine:
         rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
         rank 1 -> 0   push 0', (header alone), ...
 
+    What leaves a device is staged in a pinned row until it is sent. Rows are bounded: a push waits until others have
+    gone, but not the head of a queue, for which those behind it may wait. Within the rank rows are bounded apart: those
+    go without anybody's release, and a peer may wait for what they bring. Rows of what arrives are bounded by the
+    sender's credit, for bytes count as landed once they lie on the device.
+
     All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`. Under a
     stepper it takes turns in place of a thread. A turn costs what has changed, however many peers there are.
 
@@ -89,6 +96,9 @@ class CopyEngine:
         self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
         self._stepper = stepper
         self._commands: deque[Callable[[], None]] = deque()
+        self._staged = {True: 0, False: 0}  # bytes of rows, within the rank and to peers
+        self._unstaged: dict[bool, deque[Outgoing]] = {True: deque(), False: deque()}
+        self.peak_staged = 0
         self._closed = False
         self._thread = threading.Thread(target=self.run, name=f"engine {transport.rank}", daemon=True)
 
@@ -220,10 +230,34 @@ class CopyEngine:
             end = push.across(after)
             self._when((end,), partial(self._end_crossing, push, arrival, end))
         elif push.stage is not None:
-            end = push.stage(after)
-            self._when((end,), partial(self._hand_over, push, end))
+            self._unstaged[arrival is not None].append(push)
+            self._stage_what_fits()
         else:
             self._when(after, partial(self._hand_over, push, DONE))
+
+    def _stage_what_fits(self) -> None:
+        """Begin the copies to pinned rows for which there is room, and those that others wait behind."""
+        begun: list[Outgoing] = []
+        for within, waiting in self._unstaged.items():
+            for push in [waiting.popleft() for _ in range(len(waiting))]:
+                held = self._staged[within]
+                heads = not within and self._peers[push.peer].outgoing[0] is push
+                if held and held + push.size > STAGED_BYTES and not heads:
+                    waiting.append(push)
+                    continue
+                self._staged[within] = held + push.size
+                self.peak_staged = max(self.peak_staged, held + push.size)
+                begun.append(push)
+        for push in begun:
+            stage = cast("Callable[[Iterable[Event]], Event]", push.stage)
+            end = stage(push.movement.after)
+            self._when((end,), partial(self._hand_over, push, end))
+
+    def _unstage(self, push: Outgoing) -> None:
+        """Take note that a push has gone: its row is free, and another may be the head of its queue."""
+        if push.stage is not None:
+            self._staged[push.arrival is not None] -= push.size
+        self._stage_what_fits()
 
     def _hand_over(self, push: Outgoing, end: Event) -> None:
         """Send a push, or hand it over where this rank is both ends; its bytes are at hand."""
@@ -234,6 +268,7 @@ class CopyEngine:
         else:
             self._one_less(push.movement)
             self._land(push.arrival, push.pack())
+            self._unstage(push)
 
     def _end_crossing(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
         """End a push from one device of this rank to another."""
@@ -269,7 +304,8 @@ class CopyEngine:
             raise RunError(f"rank {delivery.peer} sent a tile before its destination was released")
         arrival = peer.incoming.popleft()
         peer.received += 1
-        peer.received_bytes += arrival.size
+        if not arrival.on_device:
+            peer.received_bytes += arrival.size
         self._land(arrival, delivery.payload)
 
     def _land(self, arrival: Incoming, payload: memoryview) -> None:
@@ -283,6 +319,9 @@ class CopyEngine:
     def _note_landing(self, arrival: Incoming, end: Event) -> None:
         movement = arrival.movement
         note(movement, end)
+        if arrival.on_device and arrival.peer in self._peers:
+            self._peers[arrival.peer].received_bytes += arrival.size
+            self._touched[arrival.peer] = None
         if arrival.peer == self.transport.rank:
             self._local.add(movement.account, arrival.wire.take())
         if arrival.feeds >= 0:
@@ -308,6 +347,7 @@ class CopyEngine:
             self.peak_in_flight = max(self.peak_in_flight, in_flight + push.size)
             self.transport.send(number, self._header(peer), push.pack(), push.movement.account)
             self._one_less(push.movement)
+            self._unstage(push)
 
     def _tell(self, number: int, peer: _Peer) -> None:
         """Send the counters alone when the peer may be waiting for them."""

@@ -15,7 +15,7 @@ import runpy, sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"zmq", "click", "rich", "sklearn", "networkx"}:
+        if name.partition(".")[0] in {"zmq", "click", "rich", "sklearn"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())

@@ -12,17 +12,30 @@ import torch
 from device_machine import device_machine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from placed_program import Placed
 from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, Training, trained
 
 import maniple as mp
+from maniple.mappers.registry import make_mapper
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.host_device import HostDevice
 from maniple.runtime.devices.registry import DEVICES
+from maniple.runtime.execution import engine
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.session.session import Session
 from maniple.testing import local_worlds
 
 # (ranks, CPU processors of each, GPU processors of each)
 WORLDS = ((1, 0, 1), (1, 0, 2), (1, 1, 1), (2, 0, 1), (2, 0, 2), (2, 1, 1))
+
+
+@mp.task
+def grow(x: mp.ReadWrite) -> None:
+    x += 1
+
+
+grow.variant("cuda")(grow.function)
 
 
 def train(name: str, strategy: str, worlds: list[World]) -> Training:
@@ -133,3 +146,32 @@ def test_a_traced_program_on_devices_means_what_its_launches_mean(
     worlds = local_worlds(world[0], shuffle=case.shuffle, device="null")
     for outcomes in run_on_worlds(worlds, lambda own: traced.ran(case, own, annotated=True, machine=machine)):
         assert outcomes == wanted
+
+
+def test_pinned_rows_are_bounded_and_what_waits_for_them_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpus = train("residual", "random", local_worlds(2))
+    monkeypatch.setattr(engine, "STAGED_BYTES", 64)
+    worlds = local_worlds(2, device="null")
+    on_devices = train("residual", "random", worlds)
+    assert on_devices.losses == on_cpus.losses
+    assert on_devices.moved == on_cpus.moved
+    assert all(torch.equal(on_devices.parameters[key], value) for key, value in on_cpus.parameters.items())
+
+
+def test_rows_within_a_rank_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From devices to memory of the host and back, through rows of at most so many bytes, or one."""
+    monkeypatch.setattr(engine, "STAGED_BYTES", 64)
+    (world,) = local_worlds(1, device="null")
+    machine = device_machine(1, 1, 1)
+    session = Session(RankRuntime.of(world), machine, make_mapper("default"))
+    regions = [session.region((5,), name=f"r{number}") for number in range(8)]
+    for region in regions:
+        region.fill(1.0)
+        session.launch(grow, region, mapper=Placed([1]))
+    for region in regions:
+        session.launch(grow, region, mapper=Placed([0]))
+    assert [region.read().tolist() for region in regions] == [[3.0] * 5] * 8
+    mover = session.runtime.resources.engine
+    assert mover is not None
+    assert 20 <= mover.peak_staged <= 64
+    session.runtime.close()

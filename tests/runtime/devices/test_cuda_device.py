@@ -128,3 +128,19 @@ def test_a_host_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cuda_device.torch.cuda, "is_available", lambda: False)
     with pytest.raises(RequestError, match=r"--device cuda: .*--device null"):
         check_cuda()
+
+
+def test_tf32_is_off_while_any_device_is_open() -> None:
+    switches = cuda_device._ExactMultiplication()
+    before = torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cudnn.allow_tf32 = True
+        switches.open()
+        switches.open()
+        switches.close()
+        assert not torch.backends.cudnn.allow_tf32
+        assert not torch.backends.cuda.matmul.allow_tf32
+        switches.close()
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
