@@ -92,6 +92,14 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     return _bind_tape(context, tensors) or _bind_autograd(context, tensors)
 
 
+def has_saved(context: TileContext, tensors: BackwardTensors) -> bool:
+    """Whether the tile's forward has saved what its rule says."""
+    known = _with_zeros(context, tensors.operands, tensors.result_gradients)
+    pairs = zip(tensors.result_gradients, tensors.results, strict=True)
+    ends = [gradient if result is None else result for gradient, result in pairs]
+    return bool(tensors.saved) and does_save(context, known, ends)
+
+
 def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], None] | None:
     """The calls of the backward pass, of what it reads; None where it cannot be recorded."""
     known = _with_zeros(context, tensors.operands, tensors.result_gradients)

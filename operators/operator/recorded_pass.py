@@ -210,11 +210,15 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
         return f"torch refuses zeros: {error}"
 
 
+_OF_SHAPES = frozenset(("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like"))
+"""Calls that ask what shape and kind a tensor has, and not what is in it."""
+
+
 def _following(calls: Sequence[Call], given: Iterable[int]) -> list[Call]:
     """The calls that follow from what is given; others make constants, such as a mask of places."""
     known, found = set(given), list[Call]()
     for call in calls:
-        if not known.isdisjoint(call.reads()):
+        if call.name not in _OF_SHAPES and not known.isdisjoint(call.reads()):
             known.update(number for number in call.results if number is not None)
             found.append(call)
     return found

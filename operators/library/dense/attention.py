@@ -155,7 +155,7 @@ class Attention(TorchOperator):
         along = self.is_causal and lowest == 0 and mask is None
         if self.is_causal:
             if not along:
-                seen = self._causal_mask(context, key.shape[-2])
+                seen = self._causal_mask(context, key)
                 mask = seen if mask is None or seen is None else _both(mask, seen)
             # No query of the tile sees a later key.
             key, value = key[..., :end, :], value[..., :end, :]
@@ -202,7 +202,7 @@ class Attention(TorchOperator):
         shape = (*query.shape[:-1], key.shape[-2])
         scores = torch.baddbmm(queries.new_zeros(()), queries, keys.mT, beta=0, alpha=scale).view(shape)
         # Added, for then the gradient of the scores asks for no mask.
-        for seen in (mask, self._causal_mask(context, key.shape[-2])):
+        for seen in (mask, self._causal_mask(context, key)):
             scores = scores if seen is None else scores + _added(seen, scores)
         weights = (scores.softmax(-1) * factors).view(keys.shape[0], -1, key.shape[-2])
         return torch.bmm(weights, values).view(*query.shape[:-1], value.shape[-1])
@@ -246,18 +246,17 @@ class Attention(TorchOperator):
         scores = query @ _repeat(key, query).transpose(-2, -1) * scale
         if mask is not None:
             scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, -inf)
-        seen = self._causal_mask(context, key.shape[-2])
+        seen = self._causal_mask(context, key)
         return scores if seen is None else scores.masked_fill(~seen, -inf)
 
-    def _causal_mask(self, context: TileContext, keys: int) -> Tensor | None:
+    def _causal_mask(self, context: TileContext, key: Tensor) -> Tensor | None:
         """Which of the tile's keys each of its queries sees, where the attention is causal."""
         import torch
 
         if not self.is_causal:
             return None
-        places = torch.arange(*context.tile.range("q")).unsqueeze(1)
-        first = context.tile.range("t")[0]
-        return places >= torch.arange(first, first + keys)
+        (low, high), (first, _) = context.tile.range("q"), context.tile.range("t")
+        return key.new_ones((high - low, key.shape[-2]), dtype=torch.bool).tril(low - first)
 
 
 def _mask_axes(mask: Shape, query: Shape, key: Shape, full: list[str]) -> str:

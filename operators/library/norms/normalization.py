@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.norms.local_batch_norm import LocalBatchNorm
 from maniple.operators.operator.axes import activation_axes, present_shape
-from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Initial, ParameterSpec
+from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Initial, Kernels, ParameterSpec
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Rule, Saved, Shape
 from maniple.process.error import RequestError
@@ -92,6 +92,16 @@ class LayerNorm(TorchOperator):
         if x is None:
             raise TypeError("layer_norm: forward needs its operand")
         return layer_norm(x, self.normalized_shape, weight, bias, self.eps)
+
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
+        from maniple.operators.library.norms.norm_kernels import LAYER_NORM
+
+        return LAYER_NORM
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``: torch's."""
+        return TorchOperator.kernels(self)
 
     def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
@@ -200,6 +210,16 @@ class BatchNorm(TorchOperator):
         following = mean.detach().clone(), variance.detach().clone()
         found = batch_norm(x, *following, weight, bias, context.training, self.momentum, self.eps)
         return (found, *following)
+
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
+        from maniple.operators.library.norms.norm_kernels import BATCH_NORM
+
+        return BATCH_NORM
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``: torch's."""
+        return TorchOperator.kernels(self)
 
     def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""

@@ -338,7 +338,7 @@ def test_every_split_gives_what_torch_gives(name: str) -> None:
 
 AGAIN = {
     "adaptive_max": {"adaptive_max_pool2d"},  # its places are those of whole planes
-    "attention": {"constant_pad_nd", "new_zeros", "new_full", "where", FUSED},  # fewer features of values than of keys
+    "attention": {"constant_pad_nd", "where", FUSED},  # fewer features of values than of keys
     # The gradient of a mask has no kernel.
     "attention_causal": {"masked_fill", "mul", "bmm", "_unsafe_view", "add", "_safe_softmax"},
     **{name: {"constant_pad_nd"} for name in ("avg_pool1d", "avg_pool2d_both", "avg_pool2d_ceil")},

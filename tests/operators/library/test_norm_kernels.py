@@ -1,0 +1,133 @@
+"""Compiled norms: law 1 for drawn shapes and layouts in float64, float32 as near as torch's; and which way is taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from maniple.operators.library.norms import norm_kernels
+from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
+from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4}  # |a - b| <= TOLERANCE * max(1, max|b|)
+Norm = LayerNorm | BatchNorm
+
+
+class Calls(TorchDispatchMode):
+    """The names of what is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def spread(tensor: Tensor) -> Tensor:
+    """The same, between other memory."""
+    around = torch.full([extent + 2 for extent in tensor.shape], float("nan"), dtype=tensor.dtype)
+    return around[tuple(slice(1, 1 + extent) for extent in tensor.shape)].copy_(tensor)
+
+
+def trained(
+    operator: Norm, operands: list[Tensor | None], slope: Tensor, *, between: bool = False, cores: int = 1
+) -> tuple[list[Tensor], list[str]]:
+    """The result and all gradients of the kernels; and what they called of torch."""
+    shapes = tuple(None if each is None else tuple(each.shape) for each in operands)
+    bound = operator.rule(shapes).bind(shapes)
+    context = TileContext(bound.tiles({})[0], bound.extents(), operator, cores)
+    layout = spread if between else (lambda tensor: tensor)
+    known = tuple(None if each is None else layout(each) for each in operands)
+    results = tuple(layout(slope.new_full(shape, float("nan"))) for shape in bound.result_shapes)
+    saved = tuple(layout(slope.new_full(shape, float("nan"))) for shape in bound.saved_shapes)
+    forward = operator.kernels().bind_forward(context, ForwardTensors(known, results, saved))
+    places = range(len(operands)) if operator.differentiable is None else operator.differentiable
+    found = tuple(
+        layout(torch.full_like(each, float("nan"))) if place in places and each is not None else None
+        for place, each in enumerate(operands)
+    )
+    slopes = (layout(slope), *[None] * (len(results) - 1))
+    nothing = (None,) * len(results)
+    forward()
+    backward = operator.kernels().bind_backward(context, BackwardTensors(slopes, known, nothing, saved, found))
+    with Calls() as calls:
+        forward()
+        backward()
+    return [results[0], *(each for each in found if each is not None)], calls.names
+
+
+def by_torch(operator: Norm, operands: list[Tensor | None], slope: Tensor) -> list[Tensor]:
+    """The same by autograd, in float64."""
+    leaves = [None if each is None else each.double().requires_grad_() for each in operands]
+    if isinstance(operator, LayerNorm):
+        found = torch.nn.functional.layer_norm(leaves[0], operator.normalized_shape, *leaves[1:], operator.eps)
+    else:
+        x, _, _, weight, bias = leaves
+        found = torch.nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=operator.eps)
+        leaves[1] = leaves[2] = None
+    found.backward(slope.double())
+    gradients = [leaf.grad for leaf in leaves if leaf is not None]
+    return [found.detach(), *(each for each in gradients if each is not None)]
+
+
+def operands_of(operator: Norm, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[Tensor | None], Tensor]:
+    chance = torch.Generator().manual_seed(sum(shape))
+    given: list[Tensor | None] = [torch.randn(shape, generator=chance, dtype=dtype) * 2 + 1]
+    if isinstance(operator, BatchNorm):
+        given += [torch.zeros(shape[1], dtype=dtype), torch.ones(shape[1], dtype=dtype)]
+    own = [torch.randn(spec.shape, generator=chance, dtype=dtype) for spec in operator.parameters()]
+    count = 3 if isinstance(operator, LayerNorm) else 5
+    slope = torch.randn(shape, generator=chance, dtype=dtype)
+    return [*given, *own, *[None] * (count - len(given) - len(own))], slope
+
+
+def agree(found: list[Tensor], wanted: list[Tensor]) -> bool:
+    return len(found) == len(wanted) and all(
+        bool(((a.double() - b).abs() <= TOLERANCE[a.dtype] * max(1.0, float(b.abs().max()))).all())
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 5), min_size=2, max_size=4).map(lambda extents: (2, *extents)),
+    last=st.integers(1, 2),
+    kind=st.sampled_from(["layer", "plain", "without bias", "batch", "batch, plain"]),
+    dtype=st.sampled_from(sorted(TOLERANCE, key=str)),
+    between=st.booleans(),
+)
+def test_norms_train_as_torch_s(
+    shape: tuple[int, ...], last: int, kind: str, dtype: torch.dtype, *, between: bool
+) -> None:
+    operator: Norm
+    if kind.startswith("batch"):
+        operator = BatchNorm(shape[1], len(shape), 0.1, affine=kind == "batch")
+    else:
+        operator = LayerNorm(shape[-last:], len(shape), 0.1, kind != "plain", kind == "layer")
+    operands, slope = operands_of(operator, shape, dtype)
+    found, _ = trained(operator, operands, slope, between=between)
+    assert agree(found, by_torch(operator, operands, slope))
+
+
+@pytest.mark.parametrize("operator", [LayerNorm((6,), 3), BatchNorm(3, 3)])
+def test_a_tile_in_rows_makes_no_tensor_and_no_copy(operator: Norm) -> None:
+    operands, slope = operands_of(operator, (4, 3, 6), torch.float32)
+    allowed = set() if isinstance(operator, LayerNorm) else {"copy_", "native_batch_norm"}  # the running statistics
+    assert set(trained(operator, operands, slope)[1]) <= allowed
+    assert "native_" in " ".join(trained(operator, operands, slope, cores=2)[1])
+    assert "copy_" in trained(operator, operands, slope, between=True)[1]
+
+
+def test_a_row_of_one_value_has_no_slope() -> None:
+    operator = LayerNorm((4,), 2)
+    operands, slope = operands_of(operator, (3, 4), torch.float64)
+    operands[0] = torch.full((3, 4), 7.0, dtype=torch.float64)
+    found, _ = trained(operator, operands, slope)
+    assert agree(found, by_torch(operator, operands, slope))
+    assert operator.kernels() is norm_kernels.LAYER_NORM
