@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
+from maniple.runtime.analysis import hop_kernels
+from maniple.runtime.analysis.hop_kernels import arrange_hops
 from maniple.runtime.analysis.space_piece import PiecedSpaces
 from maniple.runtime.schedule import movement_plan
 from maniple.runtime.schedule.instance import InstanceKind
-from maniple.runtime.schedule.movement_plan import DIRECT, FOLDS, OWNER, RECEIVER, SENDER
+from maniple.runtime.schedule.movement_plan import DIRECT, OWNER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.runtime.analysis.fragment import Fragment, Table
     from maniple.runtime.schedule.schedule import Column
 
@@ -42,76 +46,49 @@ def arrange(fragment: Fragment, plans: Column, pieces: Column, hosts: Column, to
     if not len(moves):
         return fragment
     stays = ~np.isin(fragment.transfers[:, columns.NODE], moves), ~np.isin(fragment.pieces[:, columns.NODE], moves)
-    instances, parts = fragment.instances.tolist(), fragment.parts.tolist()
-    kept = [[*row, NONE] for row in fragment.transfers[stays[0]].tolist()]
+    kept = np.full((int(stays[0].sum()), columns.FOLLOWS + 1), NONE, dtype=np.int64)
+    kept[:, : columns.FOLLOWS] = fragment.transfers[stays[0]]
     spaces = PiecedSpaces(fragment.spaces)
-    made = _Made([], kept, fragment.pieces[stays[1]].tolist(), instances, parts, spaces)
+    made = _Made(
+        [fragment.accesses], [kept], [fragment.pieces[stays[1]]], fragment.instances.copy(), [fragment.parts], spaces
+    )
     for move in moves.tolist():
         _Exchange(fragment, move, int(plans[move]), hosts, tour).arrange(made, int(pieces[move]))
     return replace(
         fragment,
-        accesses=_by_move([*fragment.accesses.tolist(), *made.accesses], columns.SLOT + 1),
-        transfers=_by_move(made.transfers, columns.FOLLOWS + 1),
-        pieces=_by_move(made.pieces, columns.LAST + 1),
-        parts=np.asarray(parts, dtype=np.int64),
-        instances=columns.table([tuple(row) for row in instances], 4),
+        accesses=_by_move(made.accesses),
+        transfers=_by_move(made.transfers),
+        pieces=_by_move(made.pieces),
+        parts=np.concatenate(made.parts),
+        instances=made.instances,
         spaces=spaces.all(),
     )
 
 
-def _by_move(rows: list[list[int]], width: int) -> Table:
+def _by_move(tables: Sequence[Table]) -> Table:
     """Rows by ascending movement, those of one in the order in which they were given."""
-    return columns.table([tuple(row) for row in sorted(rows, key=lambda row: row[columns.NODE])], width)
+    rows = np.concatenate(tables)
+    found: Table = rows[rows[:, columns.NODE].argsort(kind="stable")]
+    return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Made:
     """The rows of a fragment's tables, while those of its collectives are added."""
 
-    accesses: list[list[int]]
-    transfers: list[list[int]]
-    pieces: list[list[int]]
-    instances: list[list[int]]
-    parts: list[int]
+    accesses: list[Table]
+    transfers: list[Table]
+    pieces: list[Table]
+    instances: Table
+    parts: list[Column]
     spaces: PiecedSpaces
-
-    def uses(self, move: int, space: int, instance: int, *, writes: bool) -> None:
-        """Let a movement use a space of an instance."""
-        self.accesses.append([move, space, instance, int(writes), 0 if writes else 1])
-
-    def folds(self, move: int, space: int, memory: int, target: int, parts: list[int]) -> None:
-        """Let a movement fold a space of some parts into an instance."""
-        self.pieces.append([move, space, memory, target, len(self.parts), len(self.parts) + len(parts)])
-        self.parts.extend(parts)
-
-    def tile(self, memory: int, like: int) -> int:
-        """Make a tile as large as another, in a memory."""
-        _, _, space, elements = self.instances[like]
-        self.instances.append([memory, InstanceKind.STAGING, space, elements])
-        return len(self.instances) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """What one member of a group owns.
-
-    Args:
-        owner: the member, by place.
-        space: the elements.
-        kept: the instance at the owner.
-        own: of each member, by place, the tile that it gives; of none where nothing is folded.
-        staged: of each other member the tile that what it sends lands in.
-    """
-
-    owner: int
-    space: int
-    kept: int
-    own: dict[int, int]
-    staged: dict[int, int]
 
 
 class _Exchange:
     """A collective that goes direct, and the hops of a plan for it.
+
+    Members are told by their places in the group. Of each block there are its owner, its elements and the instance
+    there; where it is folded, of each member the tile that it gives, and the one that what it sends lands in.
 
     Args:
         fragment: its region's.
@@ -127,137 +104,81 @@ class _Exchange:
         memories = fragment.instances[:, 0]
         ends = memories[transfers[:, columns.SOURCE]], memories[transfers[:, columns.TARGET]]
         self.group = np.unique(np.concatenate(ends))
-        self.places = np.searchsorted(self.group, ends[0]), np.searchsorted(self.group, ends[1])
+        places = np.searchsorted(self.group, ends[0]), np.searchsorted(self.group, ends[1])
         lasting = transfers[:, columns.FEEDS] == NONE
-        mains = transfers[lasting, columns.TARGET].tolist()
-        self.mains = dict(zip(self.places[1][lasting].tolist(), mains, strict=True))
-        pieces = fragment.pieces[fragment.pieces[:, columns.NODE] == move].tolist()
-        self.reduces, self.spreads = bool(pieces), bool(lasting.any())
-        self.blocks = self._folded(fragment, transfers, pieces) if pieces else self._sent(transfers)
+        self.mains = np.full(len(self.group), NONE, dtype=np.int64)
+        self.mains[places[1][lasting]] = transfers[lasting, columns.TARGET]
+        pieces = fragment.pieces[fragment.pieces[:, columns.NODE] == move]
+        reduces, spreads = len(pieces) > 0, bool(lasting.any())
+        if reduces:
+            self.blocks = _columns(np.searchsorted(self.group, pieces[:, columns.MEMORY]), pieces[:, [1, 3]])
+        else:
+            self.blocks = _sent(transfers, *places)
+        self.own = np.full((len(self.blocks), len(self.group)), NONE, dtype=np.int64)
+        self.staged = self.own.copy()
+        fed = transfers[:, columns.FEEDS][~lasting]
+        self.own[fed, places[0][~lasting]] = transfers[~lasting, columns.SOURCE]
+        self.staged[fed, places[0][~lasting]] = transfers[~lasting, columns.TARGET]
+        for number, (owner, *_) in enumerate(self.blocks.tolist() if reduces else ()):
+            parts = fragment.parts[pieces[number, columns.FIRST] : pieces[number, columns.LAST]]
+            (self.own[number, owner],) = np.setdiff1d(parts, self.staged[number]).tolist()
         owns = np.zeros(len(self.group), dtype=np.int64)
-        owns[[block.owner for block in self.blocks]] = 1
-        self.hops = movement_plan.table(plan, hosts[self.group], tour[self.group], owns, self.reduces, self.spreads)
-
-    def _folded(self, fragment: Fragment, transfers: Table, pieces: list[list[int]]) -> list[_Block]:
-        """The blocks of a reduction, as they are folded."""
-        own: list[dict[int, int]] = [{} for _ in pieces]
-        staged: list[dict[int, int]] = [{} for _ in pieces]
-        for place, row in zip(self.places[0].tolist(), transfers.tolist(), strict=True):
-            fed = row[columns.FEEDS]
-            if fed != NONE:
-                own[fed][place], staged[fed][place] = row[columns.SOURCE], row[columns.TARGET]
-        found = []
-        for number, (_, space, memory, target, first, last) in enumerate(pieces):
-            owner = int(np.searchsorted(self.group, memory))
-            (own[number][owner],) = set(fragment.parts[first:last].tolist()) - set(staged[number].values())
-            found.append(_Block(owner, space, target, own[number], staged[number]))
-        return found
-
-    def _sent(self, transfers: Table) -> list[_Block]:
-        """The blocks that members have and all others get."""
-        found = []
-        first: dict[int, int] = {}
-        for source, target, row in zip(
-            self.places[0].tolist(), self.places[1].tolist(), transfers.tolist(), strict=True
-        ):
-            if first.setdefault(source, target) == target:
-                found.append(_Block(source, row[columns.SPACE], row[columns.SOURCE], {}, {}))
-        return sorted(found, key=lambda block: block.owner)
+        owns[self.blocks[:, hop_kernels.OWNER]] = 1
+        hops = movement_plan.table(plan, hosts[self.group], tour[self.group], owns, reduces, spreads)
+        self.hops = hops[hops[:, OWNER].argsort(kind="stable")]
 
     def arrange(self, made: _Made, pieces: int) -> None:
         """Add the pushes and folds of the plan, by phase and piece and, within one, round the ring."""
-        hops = self.hops[self.hops[:, OWNER].argsort(kind="stable")]
-        first = np.searchsorted(hops[:, OWNER], np.arange(len(self.group) + 1))
-        own = [made.spaces.cut(block.space, pieces) for block in self.blocks]
-        # The folds of owners come first, block by block and piece by piece, then those of others.
-        starts = np.cumsum([0, *map(len, own)]).tolist() if self.reduces else [0] * (len(own) + 1)
-        folds: list[tuple[int, int, int, list[int]]] = []
-        further: list[tuple[int, int, int, list[int]]] = []
-        pushes: list[_Push] = []
-        for number, block in enumerate(self.blocks):
-            mine = hops[first[block.owner] : first[block.owner + 1]].tolist()
-            sends, fold_of = dict(block.own), dict[int, int]()
-            for member, parts in _parts(block, mine).items():
-                target = block.kept
-                if member == block.owner:
-                    fold_of[member] = starts[number]
-                else:
-                    fold_of[member] = starts[-1] + len(further)
-                    target = sends[member] = made.tile(int(self.group[member]), next(iter(block.staged.values())))
-                    made.uses(self.move, block.space, target, writes=True)
-                    made.uses(self.move, block.space, target, writes=False)
-                found = folds if member == block.owner else further
-                found += [(space, int(self.group[member]), target, parts) for space in own[number]]
-            pushes += self._pushes(made, number, own[number], mine, sends, fold_of)
-            onwards = {hop[SENDER] for hop in mine if not hop[FOLDS]} - {block.owner}
-            for member in sorted(onwards):
-                made.uses(self.move, block.space, self.mains[member], writes=False)
-        for space, memory, target, parts in (*folds, *further):
-            made.folds(self.move, space, memory, target, parts)
-        self._send(made, pushes)
+        cut = [made.spaces.cut(space, pieces) for space in self.blocks[:, hop_kernels.SPACE].tolist()]
+        cuts = np.cumsum([0, *map(len, cut)])
+        first = np.searchsorted(self.hops[:, OWNER], np.arange(len(self.group) + 1))
+        pushes, folds, further, parts, tiles, uses = arrange_hops(
+            self.hops, first, self.blocks, self.own, self.staged, self.mains, cuts,
+            np.asarray([space for each in cut for space in each], dtype=np.int64), len(made.instances),
+        )  # fmt: skip
+        memory = self.group[tiles[:, 0]]
+        new = made.instances[tiles[:, 1]]
+        new[:, 0], new[:, 1] = memory, InstanceKind.STAGING
+        made.instances = np.concatenate([made.instances, new])
+        fed = pushes[pushes[:, hop_kernels.FEEDS] != NONE]
+        receivers = (fed[:, hop_kernels.BY] + fed[:, hop_kernels.DISTANCE]) % len(self.group)
+        made.instances[fed[:, hop_kernels.TARGET], 0] = self.group[receivers]
+        every = np.concatenate([folds, further])
+        begins = sum(map(len, made.parts))
+        made.parts.append(parts)
+        made.pieces.append(
+            _columns(self.move, every[:, 0], self.group[every[:, 1]], every[:, 2], every[:, 3:] + begins)
+        )
+        made.accesses.append(_columns(self.move, uses, 1 - uses[:, 2]))
+        made.transfers.append(self._in_turn(pushes))
 
-    def _pushes(
-        self,
-        made: _Made,
-        number: int,
-        spaces: list[int],
-        hops: list[list[int]],
-        sends: dict[int, int],
-        fold_of: dict[int, int],
-    ) -> list[_Push]:
-        """Make the pushes of a block's hops, one for each of its pieces."""
-        block, found = self.blocks[number], []
-        for phase, sender, receiver, owner, folds in hops:
-            if folds:
-                source, target = sends[sender], block.staged[sender]
-                made.instances[target][0] = int(self.group[receiver])
-            else:
-                source, target = block.kept if sender == owner else self.mains[sender], self.mains[receiver]
-            for piece, space in enumerate(spaces):
-                feeds = fold_of[receiver] + piece if folds else NONE
-                after = fold_of[sender] + piece if (folds or sender == owner) and sender in fold_of else NONE
-                turn = (phase + piece, piece, (receiver - sender) % len(self.group), sender, owner, number)
-                row = [self.move, space, source, target, feeds, after, NONE]
-                onwards = not folds and sender != owner
-                found.append(_Push(turn, row, (space, receiver), (space, sender) if onwards else None))
-        return found
-
-    def _send(self, made: _Made, pushes: list[_Push]) -> None:
-        """Add pushes in their turns; one that sends on what another has brought follows that."""
-        pushes.sort(key=lambda push: push.turn)
-        brought: dict[tuple[int, int], int] = {}
-        for place, push in enumerate(pushes):
-            if push.follows is not None:
-                push.row[columns.FOLLOWS] = brought[push.follows]
-            if push.row[columns.FEEDS] == NONE:
-                brought[push.brings] = place
-            made.transfers.append(push.row)
+    def _in_turn(self, pushes: Table) -> Table:
+        """Pushes in their turns; one that sends on what another has brought follows that."""
+        turns = pushes[:, : hop_kernels.BLOCK + 1]
+        pushes = pushes[np.lexsort(turns.T[::-1])]
+        keys = pushes[:, [hop_kernels.BRINGS, hop_kernels.FOLLOWS]]
+        brought = np.full(2 + int(keys.max(initial=0)), NONE, dtype=np.int64)
+        lands = np.flatnonzero(keys[:, 0] != NONE)
+        brought[keys[lands, 0]] = lands
+        follows = np.where(keys[:, 1] == NONE, NONE, brought[keys[:, 1]])
+        row = [hop_kernels.PART, hop_kernels.SOURCE, hop_kernels.TARGET, hop_kernels.FEEDS, hop_kernels.AFTER]
+        return _columns(self.move, pushes[:, row], follows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Push:
-    """A push of a plan.
-
-    Args:
-        turn: its place among those of its row.
-        row: its row of the table of transfers.
-        brings: the piece, by its space, and the member that gets it.
-        follows: the piece and the member that must have got it; None where nobody must.
-    """
-
-    turn: tuple[int, ...]
-    row: list[int]
-    brings: tuple[int, int]
-    follows: tuple[int, int] | None
+def _sent(transfers: Table, sources: Column, targets: Column) -> Table:
+    """The blocks that members have and all others get, by owner: of each what goes to the first that gets any."""
+    senders, first = np.unique(sources, return_index=True)
+    rows = np.flatnonzero(targets == targets[first][np.searchsorted(senders, sources)])
+    rows = rows[sources[rows].argsort(kind="stable")]
+    return _columns(sources[rows], transfers[rows][:, [columns.SPACE, columns.SOURCE]])
 
 
-def _parts(block: _Block, hops: list[list[int]]) -> dict[int, list[int]]:
-    """What each member folds of a block: tiles of its children and its own, by ascending memory."""
-    children: dict[int, list[int]] = {}
-    for hop in hops:
-        if hop[FOLDS]:
-            children.setdefault(hop[RECEIVER], []).append(hop[SENDER])
-    return {
-        member: [block.own[at] if at == member else block.staged[at] for at in sorted([*sent, member])]
-        for member, sent in sorted(children.items())
-    }
+def _columns(*parts: int | Column | Table) -> Table:
+    """A table of columns and tables next to each other; a number is the same in all rows."""
+    count = max(len(part) for part in parts if not isinstance(part, int))
+    blocks = [
+        np.full((count, 1), part) if isinstance(part, int) else part[:, None] if part.ndim == 1 else part
+        for part in parts
+    ]
+    found: Table = np.ascontiguousarray(np.concatenate(blocks, axis=1), dtype=np.int64)
+    return found
