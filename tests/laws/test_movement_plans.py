@@ -74,11 +74,7 @@ def on_all(
         (levelled(2, 2), "data_parallel", {"levels"}),
         (levelled(3, 2), "data_parallel", {"levels"}),
         (levelled(2, 3), "random", {"levels"}),
-        (
-            paired(4),
-            "data_parallel",
-            {"tree, 16 pieces", "tree, 2 pieces", "tree, 32 pieces", "tree, 8 pieces", "tree"},
-        ),
+        (paired(4), "data_parallel", {"tree", "tree, 2 pieces"}),
         (paired(5), "data_parallel", {"ring", "ring, 2 pieces"}),
     ],
     ids=lambda value: value.name if isinstance(value, mp.Machine) else "",
