@@ -45,9 +45,8 @@ def arrange_hops(
         tiles: the number of the next instance that is made.
 
     Returns:
-        Pushes; folds at owners, and at others (space, member, target, first part, one past the last), and the parts;
-        (member, an instance of equal size) of each tile that is made; (space, instance, whether it is written) of what
-        is used besides.
+        Pushes; folds at owners, and at others (space, member, target, first part, one past the last); the parts;
+        (member, an instance of equal size) of tiles that are made; (space, instance, is it written) of further uses.
     """
     members, every = len(mains), 0
     for block in range(len(blocks)):
@@ -66,40 +65,14 @@ def arrange_hops(
         owner, begin, end = blocks[block, OWNER], cuts[block], cuts[block + 1]
         mine = hops[first[owner] : first[owner + 1]]
         _list_children(mine, begins, children, parent)
-        for member in range(members):
-            fold_of[member], last = NONE, counts[PARTS]
-            if begins[member] == begins[member + 1]:
-                continue
-            counts[PARTS] = _list_parts(parts, last, own[block], staged[block], member, children, begins)
-            target, table, at = blocks[block, KEPT], folds, OWN_FOLDS
-            if member == owner:
-                fold_of[member] = begin
-            else:
-                fold_of[member] = cuts[-1] + counts[FURTHER]
-                target = sends[block, member] = tiles + counts[TILES]
-                made[counts[TILES], 0], made[counts[TILES], 1] = member, staged[block, (owner + members - 1) % members]
-                counts[TILES] += 1
-                _use(uses, counts, blocks[block, SPACE], target, 1)
-                _use(uses, counts, blocks[block, SPACE], target, 0)
-                table, at = further, FURTHER
-            for piece in range(begin, end):
-                table[counts[at], 0], table[counts[at], 1], table[counts[at], 2] = spaces[piece], member, target
-                table[counts[at], 3], table[counts[at], 4] = last, counts[PARTS]
-                counts[at] += 1
+        _fold_block(
+            (parts, folds, further, made, uses), counts, blocks, block, own[block], staged[block], sends[block],
+            fold_of, cuts, spaces, (begins, children), tiles,
+        )  # fmt: skip
         _push(
-            pushes,
-            counts,
-            mine,
-            blocks,
-            block,
-            sends[block],
-            staged[block],
-            mains,
-            begin,
-            spaces[:end],
-            fold_of,
+            pushes, counts, mine, blocks, block, sends[block], staged[block], mains, begin, spaces[:end], fold_of,
             onwards,
-        )
+        )  # fmt: skip
         for member in range(members):
             if onwards[member]:
                 _use(uses, counts, blocks[block, SPACE], mains[member], 0)
@@ -107,6 +80,43 @@ def arrange_hops(
         pushes[: counts[PUSHES]], folds[: counts[OWN_FOLDS]], further[: counts[FURTHER]], parts[: counts[PARTS]],
         made[: counts[TILES]], uses[: counts[USES]],
     )  # fmt: skip
+
+
+@leaf
+def _fold_block(
+    tables: tuple[Column, Table, Table, Table, Table], counts: Column, blocks: Table, block: int, own: Column,
+    staged: Column, sends: Column, fold_of: Column, cuts: Column, spaces: Column, trees: tuple[Column, Column],
+    tiles: int,
+) -> None:  # fmt: skip
+    """Add the folds of a block at all who have children, and say what they send then; see `arrange_hops`."""
+    parts, folds, further, made, uses = tables
+    begins, children = trees
+    owner, begin, end, members = blocks[block, OWNER], cuts[block], cuts[block + 1], len(own)
+    for member in range(members):
+        fold_of[member], last = NONE, counts[PARTS]
+        if begins[member] == begins[member + 1]:
+            continue
+        counts[PARTS] = _list_parts(parts, last, own, staged, member, children, begins)
+        if member == owner:
+            fold_of[member] = begin
+            _fold(folds, counts, OWN_FOLDS, spaces[begin:end], member, blocks[block, KEPT], last)
+            continue
+        fold_of[member], target = cuts[-1] + counts[FURTHER], tiles + counts[TILES]
+        sends[member] = target
+        made[counts[TILES], 0], made[counts[TILES], 1] = member, staged[(owner + members - 1) % members]
+        counts[TILES] += 1
+        _use(uses, counts, blocks[block, SPACE], target, 1)
+        _use(uses, counts, blocks[block, SPACE], target, 0)
+        _fold(further, counts, FURTHER, spaces[begin:end], member, target, last)
+
+
+@leaf
+def _fold(table: Table, counts: Column, at: int, spaces: Column, member: int, target: int, first: int) -> None:
+    """Add the folds of the pieces of a block at a member, of the last parts that were listed."""
+    for space in spaces:
+        table[counts[at], 0], table[counts[at], 1], table[counts[at], 2] = space, member, target
+        table[counts[at], 3], table[counts[at], 4] = first, counts[PARTS]
+        counts[at] += 1
 
 
 @leaf

@@ -34,9 +34,7 @@ def told(file: Path, *options: str) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize(
-    ("machine", "plan"), [(levelled(2, 2), "levels"), (paired(4), "tree, ")], ids=["levels", "tree"]
-)
+@pytest.mark.parametrize(("machine", "plan"), [(levelled(2, 2), "levels"), (paired(4), "tree")], ids=["levels", "tree"])
 def test_processes_move_what_was_predicted_and_fold_the_same_bits_over_both_transports(
     tmp_path: Path, machine: Machine, plan: str
 ) -> None:

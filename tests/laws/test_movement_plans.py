@@ -74,12 +74,8 @@ def on_all(
         (levelled(2, 2), "data_parallel", {"levels"}),
         (levelled(3, 2), "data_parallel", {"levels"}),
         (levelled(2, 3), "random", {"levels"}),
-        (
-            paired(4),
-            "data_parallel",
-            {"tree, 16 pieces", "tree, 2 pieces", "tree, 32 pieces", "tree, 8 pieces", "tree"},
-        ),
-        (paired(5), "data_parallel", {"ring, 8 pieces", "ring, 2 pieces", "ring, 16 pieces", "ring"}),
+        (paired(4), "data_parallel", {"tree", "tree, 2 pieces"}),
+        (paired(5), "data_parallel", {"ring", "ring, 2 pieces"}),
     ],
     ids=lambda value: value.name if isinstance(value, mp.Machine) else "",
 )
@@ -126,7 +122,7 @@ def test_so_do_devices(tmp_path: Path, processors: int) -> None:
 
 def test_so_do_devices_round_a_ring_in_pieces(tmp_path: Path) -> None:
     schedule, _ = planned(paired(5, "gpu"))
-    assert any(name.startswith("ring, ") for name in schedule.plans.values())
+    assert set(schedule.plans.values()) == {"ring", "ring, 2 pieces"}
     on_gpus = [on_all(paired(5, "gpu"), tmp_path, "data_parallel", shuffle=seed, device="null") for seed in (None, 3)]
     check(on_gpus)
 

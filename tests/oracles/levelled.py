@@ -31,8 +31,8 @@ def levelled(hosts: int, members: int, kind: ProcessorKind = "cpu") -> Machine:
     )
 
 
-def paired(members: int, kind: ProcessorKind = "cpu", launch_s: float = 1e-9) -> Machine:
-    """One host of so many memories, two on a switch: so that cutting blocks into pieces costs next to nothing."""
+def paired(members: int, kind: ProcessorKind = "cpu", launch_s: float = 1e-5) -> Machine:
+    """One host of so many memories, two on a switch; the less a launch takes, the more pieces pay."""
     links = []
     for memory in range(members):
         switch = f"pair{memory // 2}"
