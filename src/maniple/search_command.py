@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
+    from maniple.strategies.interface.plan_frontier import Frontier
     from maniple.strategies.interface.strategy import Progress
     from maniple.strategies.simulation.prediction import Prediction
 
@@ -82,21 +83,18 @@ def search(
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
     from maniple.compile_beside import compile_beside
-    from maniple.costs import ANALYTIC, NamedCosts
-    from maniple.kept_graph import planning_graph
+    from maniple.costs import NamedCosts
     from maniple.operators.lowering.precision import apply_semantics
     from maniple.operators.plan.plan import Plan
-    from maniple.request import amount, machine_of, model_of, semantics_of
+    from maniple.request import amount, machine_of, semantics_of
     from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    optimizer = _optimizer(updated)
-    strategy, budget = _defaults(strategy, objective, budget, proposals)
+    optimizer, (strategy, budget) = _optimizer(updated), _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         with compile_beside(say):
-            say(f"importing {source}")
-            graph = planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
+            graph = _import_graph(source, batch, costs, say)
             _load_strategy(strategy)
         changed, model_s = semantics_of(semantics), [0.0]
         tasks = _Clocked(NamedCosts(costs, apply_semantics(graph, changed), machine), say)
@@ -118,14 +116,28 @@ def search(
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        if order is not None or micro_batches is not None:
-            raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
-        answer = answer.with_terms((*where, *told))
+        answer = _without_turns(answer, order, micro_batches).with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
     answer = in_turn(answer, graph, machine, order, micro_batches)
     plan, found = _predicted(_with_terms(answer, where, told), graph, machine, model, optimizer)
     document = _document(plan, _data_parallel_s(plan, graph, machine, model, optimizer), spent, found)
     return _tell(plan, document, found, output, as_json=as_json)
+
+
+def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:
+    """The model; where nothing of it is measured, without torch if it was imported before."""
+    from maniple.costs import ANALYTIC
+    from maniple.kept_graph import planning_graph
+    from maniple.request import model_of
+
+    say(f"importing {source}")
+    return planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
+
+
+def _without_turns(frontier: Frontier, order: str | None, micro_batches: int | None) -> Frontier:
+    if order is not None or micro_batches is not None:
+        raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
+    return frontier
 
 
 def _tell(plan: Plan, document: dict[str, object], found: Prediction, output: Path | None, *, as_json: bool) -> int:

@@ -124,9 +124,8 @@ class Simulation:
         self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
         self._program = _program(graph, machine, plan, self.costs, self.optimizer)
         self._table = self._program.table
-        self._launches: dict[int, Placed] = {}
+        self._launches, self._chains = dict[int, Placed](), dict[int, Placed]()
         self._regions: dict[RegionKey, _Region] = {}
-        self._chains: dict[int, Placed] = {}
         self._change: _Change | None = None
         self._live_ranges = LiveRanges(machine)
         self.memory_bytes = np.zeros(len(machine.memories), dtype=np.int64)
@@ -387,8 +386,7 @@ def _program(
     """The launches of a step: where operators take turns, what comes when depends on the plan."""
     if plan.pipeline is None and not any(operator.recompute for _, operator in plan.operators):
         semantics = dict(plan.semantics)
-        plan_free = PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer)
-        return Program(plan_free, plan, costs)
+        return Program(PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer), plan, costs)
     from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without
 
     return ExpandedProgram(graph, machine, plan, costs, optimizer)
