@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn
-from maniple.process.error import RequestError
+from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn, refuse_turns
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ def search(
     from maniple.request import amount, machine_of, model_of
     from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
-    from maniple.strategies.bound import lower_bound_s
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
     optimizer = None if updated == MOMENTUM else optimizer_named(updated)
@@ -115,20 +113,29 @@ def search(
     where = (("model", source), ("machine", machine_name), ("batch", graph.batch))
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        if order is not None or micro_batches is not None:
-            raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
+        refuse_turns(order, micro_batches)
         answer = answer.with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
-    answer = in_turn(answer, graph, machine, order, micro_batches)
-    found = predict(answer, graph, machine, model, optimizer)
+    plan = _with_terms(in_turn(answer, graph, machine, order, micro_batches), where, told)
+    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
+
+
+def _tell(
+    plan: Plan,
+    problem: tuple[Graph, Machine, Measured | None, AbstractOptimizer | None],
+    spent: float,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Print what was found and what it is predicted to take, and write the plan where that is asked."""
+    from maniple.strategies.bound import lower_bound_s
+
+    graph, machine, model, optimizer = problem
+    found = predict(plan, graph, machine, model, optimizer)
     predicted = as_predicted(found, None if model else lower_bound_s(graph, machine, optimizer))
-    plan = replace(_with_terms(answer, where, told), predicted=predicted)
+    plan = replace(plan, predicted=predicted)
     document = _document(plan, _data_parallel_s(graph, machine, model, optimizer), spent, found)
-    return _tell(plan, document, found, output, as_json=as_json)
-
-
-def _tell(plan: Plan, document: dict[str, object], found: Prediction, output: Path | None, *, as_json: bool) -> int:
-    """Print what was found, and write the plan where that is asked."""
     if output is not None:
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))
