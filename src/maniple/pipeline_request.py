@@ -51,6 +51,16 @@ def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro
     return made
 
 
+def refuse_turns(order: str | None, micro_batches: int | None) -> None:
+    """Refuse turns of a frontier's plans.
+
+    Raises:
+        RequestError: an order or a number of micro-batches was asked for.
+    """
+    if order is not None or micro_batches is not None:
+        raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
+
+
 def _text(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")

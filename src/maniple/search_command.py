@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn
-from maniple.process.error import RequestError
+from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn, refuse_turns
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
-    from maniple.strategies.interface.plan_frontier import Frontier
     from maniple.strategies.interface.strategy import Progress
     from maniple.strategies.simulation.prediction import Prediction
 
@@ -116,12 +114,11 @@ def search(
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        answer = _without_turns(answer, order, micro_batches).with_terms((*where, *told))
+        refuse_turns(order, micro_batches)
+        answer = answer.with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
-    answer = in_turn(answer, graph, machine, order, micro_batches)
-    plan, found = _predicted(_with_terms(answer, where, told), graph, machine, model, optimizer)
-    document = _document(plan, _data_parallel_s(plan, graph, machine, model, optimizer), spent, found)
-    return _tell(plan, document, found, output, as_json=as_json)
+    plan = _with_terms(in_turn(answer, graph, machine, order, micro_batches), where, told)
+    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
 
 
 def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:
@@ -134,14 +131,18 @@ def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str
     return planning_graph(source, batch) if costs == ANALYTIC else model_of(source, batch)
 
 
-def _without_turns(frontier: Frontier, order: str | None, micro_batches: int | None) -> Frontier:
-    if order is not None or micro_batches is not None:
-        raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
-    return frontier
-
-
-def _tell(plan: Plan, document: dict[str, object], found: Prediction, output: Path | None, *, as_json: bool) -> int:
-    """Print what was found, and write the plan where that is asked."""
+def _tell(
+    plan: Plan,
+    problem: tuple[Graph, Machine, Measured | None, AbstractOptimizer | None],
+    spent: float,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Print what was found and what it is predicted to take, and write the plan where that is asked."""
+    graph, machine, model, optimizer = problem
+    plan, found = _predicted(plan, graph, machine, model, optimizer)
+    document = _document(plan, _data_parallel_s(plan, graph, machine, model, optimizer), spent, found)
     if output is not None:
         plan.save(output)
     click.echo(json.dumps(document) if as_json else _text(plan, document, found))
