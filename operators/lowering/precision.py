@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.graph.node import Node
     from maniple.operators.operator.operator import AbstractOperator
     from maniple.operators.rules.bound_rule import BoundRule
     from maniple.operators.rules.pattern import Pattern
@@ -150,12 +149,3 @@ def _mixed_singly(operator: AbstractOperator, ends: _Ends, rounds: tuple[str, ..
 def _is_plain(pattern: Pattern) -> bool:
     """Whether each dimension of a tensor is one factor."""
     return all(len(dimension.terms) == 1 and dimension.halo is None for dimension in pattern.dimensions)
-
-
-def describe_precision(graph: Graph, node: Node) -> str:
-    """What an operator of a rewritten graph computes with, in words."""
-    operator = graph.nodes[node.id].operator
-    if not isinstance(operator, MixedPrecision):
-        return "float32"
-    reads = sorted({graph.tensors[o].dtype for o in node.operands if o is not None} | {r for r in operator.rounds if r})
-    return f"{' and '.join(reads)} -> {' and '.join(dict.fromkeys(operator.gives))}"
