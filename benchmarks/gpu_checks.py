@@ -58,12 +58,16 @@ def doctor(bench: Bench) -> Iterator[Line]:
     there = {name: _is_there(name) for name in wheels}
     line: Line = {"python": platform.python_version(), "torch": torch.__version__, "wheels": there}
     if bench.device == "cuda":
-        found = torch.cuda.get_device_properties(0)
+        found, driver = torch.cuda.get_device_properties(0), Path("/proc/driver/nvidia/version")
         free, total = torch.cuda.mem_get_info(0)
         told = ("clock_rate", "memory_clock_rate", "memory_bus_width", "multi_processor_count")
         line |= {name: getattr(found, name, None) for name in told}
         line |= {"gpu": found.name, "capability": [found.major, found.minor], "cuda": torch.version.cuda}
-        line |= {"driver": torch._C._cuda_getDriverVersion(), "context_bytes": total - free, "total_bytes": total}  # noqa: SLF001
+        line |= {
+            "driver": driver.read_text().splitlines()[0] if driver.exists() else None,
+            "context_bytes": total - free,
+            "total_bytes": total,
+        }
         line |= {"tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]}
     yield line
 
@@ -118,7 +122,7 @@ def digits(bench: Bench) -> Iterator[Line]:
     if _is_there("sklearn"):
         from sklearn.datasets import load_digits
 
-        loaded = load_digits()
+        loaded: Any = load_digits()
         images = torch.tensor(loaded.images[:count, None] / 16, dtype=torch.float32)
         labels = torch.tensor(loaded.target[:count], dtype=torch.int64)
     else:

@@ -120,7 +120,6 @@ MODULE_STATE = {
     "runtime.control.world._joined": "a process joins one world, once",
     "runtime.control.world._lock": "as above: by one thread",
     "runtime.devices.null_tensor._here": "which stream this thread is",
-    "runtime.devices.cuda_device._exact_multiplication": "torch's switches of TF32 are the process's",
     "runtime.devices.null_tensor.HOMES": "memory has one device, whoever asks for it",
     "runtime.devices.processor._SETTING": "torch's count of threads is set by one thread at a time",
     "runtime.devices.processor._here": "which processor this thread is",

@@ -172,7 +172,13 @@ def test_a_captured_segment_that_does_something_else_later_fails(device: NullDev
     x, rate = device.allocate((4,), torch.float32), [0.5]
     device.tasks.submit(lambda: x.fill_(0))
     found: list[Callable[[], object]] = []
-    device.tasks.submit(lambda: found.append(device.capture([lambda: x.add_(1, alpha=rate[0])]))).wait()
+
+    def keep() -> None:
+        graph = device.capture([lambda: x.add_(1, alpha=rate[0])])
+        assert not isinstance(graph, Refused)
+        found.append(graph)
+
+    device.tasks.submit(keep).wait()
     device.tasks.submit(found[0]).wait()
     rate[0] = 0.25
     with pytest.raises(RunError, match=r"part 0 of a captured segment issues other calls .*0\.25.*captured as.*0\.5"):
