@@ -3,6 +3,7 @@
 Its rooms, each of which may import those above it:
 
     rules           factor rules: one line of text says how an operator may be cut
+    recording       what torch calls on a tile, and the function that makes these calls again
     operator        the interface of operators, and what their kernels share
     precision       operators in mixed precision, and the policy of torch.autocast
     training        optimizers

@@ -50,6 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ],
     "operators": [
         "rules",
+        "recording",
         "operator",
         "precision",
         "training",

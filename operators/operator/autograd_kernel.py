@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.compiled_tape import Written, bind_calls
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, does_save, recorded_pass, served_places
-from maniple.operators.operator.tape import reads_of
 from maniple.operators.operator.torch_operator import drawn_for
+from maniple.operators.recording.compiled_tape import Written, bind_calls
+from maniple.operators.recording.tape import reads_of
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 

@@ -2,7 +2,7 @@
 
 What lives from forward to backward is regions, which the region system places, moves, frees and counts; so torch's
 autograd keeps nothing between the two. It is asked once, when a task is bound, for what it would call on a tile: see
-``maniple.operators.operator.tape``. Backward makes the calls that lead from what it reads to the gradients; those of
+``maniple.operators.recording.tape``. Backward makes the calls that lead from what it reads to the gradients; those of
 forward among them are made again. A body that cannot be recorded (it draws numbers, or is a user's Python) is computed
 again whole, under autograd.
 """

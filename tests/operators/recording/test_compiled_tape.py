@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from maniple.operators.operator.compiled_tape import Written, bind_calls
-from maniple.operators.operator.tape import Recorder
+from maniple.operators.recording.compiled_tape import Written, bind_calls
+from maniple.operators.recording.tape import Recorder
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64).reshape(3, 4)
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from maniple.operators.library.elementwise.aten import Aten
-from maniple.operators.operator.compiled_tape import Written, bind_calls
 from maniple.operators.operator.operator import TileContext
 from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, recorded_pass
-from maniple.operators.operator.tape import NotRecordable, Recorder, Watch, cut, reads_of
+from maniple.operators.recording.compiled_tape import Written, bind_calls
+from maniple.operators.recording.tape import NotRecordable, Recorder, Watch, cut, reads_of
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64).reshape(3, 4)
 

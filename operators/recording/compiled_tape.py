@@ -19,7 +19,7 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.tape import Call, Value, source_of
+from maniple.operators.recording.tape import Call, Value, source_of
 from maniple.process import torch_internals
 
 __all__: list[str] = []
