@@ -24,7 +24,7 @@ KEPT = {
     "operators/graph/pool_methods.py: adaptive_max_pool": "as above",
     "runtime/devices/null_device.py: pause": "tests hold a device, to see who waits for it",
     "runtime/observe/peak.py: measure_peak": "benchmarks/memory.py measures with it",
-    "operators/pipeline_order/pipeline_order.py: lane_in_flight": "tests hold the orders of papers against their tables",
+    "operators/pipeline_order/pipeline_order.py: lane_in_flight": "tests hold orders against the tables of papers",
     "src/maniple/worker_pool.py: pids": "tests see that no process is left",
     "strategies/frontier/algebra.py: thin_out": "completes the algebra, whose laws are tested together",
     "process/compilation/inner_library.py: define_pipelines": "numba asks it for its passes",
