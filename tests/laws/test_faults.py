@@ -1,6 +1,6 @@
 """Law: whatever goes wrong on a wire or with a rank, a run ends in time, and with the right numbers or a named rank.
 
-A few seeds of `benchmarks/faults.py`, which runs a thousand. Ranks are threads over the real coordinator and sockets.
+A few seeds of `benchmarks/faults.py`, which runs nine hundred. Ranks are threads over the real coordinator and sockets.
 """
 
 from __future__ import annotations
