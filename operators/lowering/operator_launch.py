@@ -79,7 +79,9 @@ def operator_launch(
         rects = _rects(need, node, tasks, regions, part)
         # Every micro-batch adds to the same elements where its samples do not cut the tensor.
         meets = part != ALL and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
-        privilege = _privilege(need, placed.table, rects, shared, meets=meets, first=first)
+        # To a tensor that it has twice a task adds twice: whoever joined both of another would wait, and be waited for.
+        twice = [other.region for other in form.requirements].count(need.region) > 1
+        privilege = _privilege(need, placed.table, rects, shared, meets=meets, first=first, twice=twice)
         requirements.append(Requirement(region, privilege, rects))
     flops = tile_flops(node.operator, placed.table)[0 if form.is_forward else 1][tasks.numbers] * form.share
     place = BodyPlace(tasks.points, regions.scratchpads)
@@ -191,13 +193,14 @@ def _privilege(
     *,
     meets: bool,
     first: bool,
+    twice: bool,
 ) -> Privilege:
     if need.access == "read":
         return READ
     if need.access == "gradient":
         if need.region[1] not in shared and next(overlapping(rects), None) is None:
             return WRITE_DISCARD if first or not meets else READ_WRITE
-        return accumulate("+") if meets else reduce("+")
+        return accumulate("+") if meets and not twice else reduce("+")
     fold = need.fold(table)
     if need.region[0] == "again":  # of each micro-batch by itself
         return WRITE_DISCARD if fold is None or next(overlapping(rects), None) is None else reduce(fold)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
-from maniple.runtime.schedule.accumulation import adding, aligned, needs_scratch, scratch_bytes
+from maniple.runtime.schedule.accumulation import adding, aligned, needs_scratch, operation, scratch_bytes
 from maniple.runtime.schedule.launch import Accumulating
+from maniple.runtime.storage.copy_kernels import bind_fold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from maniple.runtime.schedule.launch import Binder
     from maniple.runtime.schedule.schedule import Schedule
@@ -38,19 +40,20 @@ class AccumulationBinding:
             return binder(point, views, cores)
         if not needs_scratch(schedule, row, added) and isinstance(binder, Accumulating):
             return binder.bind_adding(point, views, cores, added)
-        given, pairs, start = list(views), list[tuple[torch.Tensor, torch.Tensor]](), 0
+        given, folds, start = list(views), list[Callable[[], object]](), 0
+        requirements = schedule.launches[int(schedule.launch[row])].requirements
         for number in sorted(added):
             target = views[number]
             if target is not None:
                 scratch, start = self._take(int(schedule.processor[row]), target, start)
                 given[number] = scratch
-                pairs.append((target, scratch))
+                folds.append(bind_fold(operation(requirements[number]), target, (target, scratch)))
         body = binder(point, given, cores)
 
         def add() -> None:
             body()
-            for target, value in pairs:
-                target.add_(value)
+            for fold in folds:
+                fold()
 
         return add
 

@@ -16,6 +16,7 @@ from maniple.runtime.schedule.launch import Accumulating
 from maniple.runtime.schedule.schedule import RowKind
 
 if TYPE_CHECKING:
+    from maniple.runtime.schedule.launch import Requirement
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
@@ -37,10 +38,18 @@ def adding(schedule: Schedule, row: int) -> frozenset[int]:
     return frozenset(found)
 
 
+def operation(requirement: Requirement) -> str:
+    """Give the symbol of the operation by which tasks add to what is there; values that they change are sums."""
+    op = requirement.privilege.op
+    return "+" if op is None else op.symbol
+
+
 def needs_scratch(schedule: Schedule, row: int, added: frozenset[int]) -> bool:
     """Say whether the body of a task that adds to some views cannot do so itself."""
-    binder = schedule.launches[int(schedule.launch[row])].binder
-    return bool(added) and not (isinstance(binder, Accumulating) and binder.adds_in_place(added))
+    launch = schedule.launches[int(schedule.launch[row])]
+    sums = all(operation(launch.requirements[number]) == "+" for number in added)
+    able = sums and isinstance(launch.binder, Accumulating) and launch.binder.adds_in_place(added)
+    return bool(added) and not able
 
 
 def scratch_bytes(schedule: Schedule) -> dict[int, int]:

@@ -84,7 +84,13 @@ def _processors() -> list[Finding]:
     usable, present = available_cores(), os.cpu_count() or 1
     found = [Finding("cores", f"{usable} usable of {present}")]
     if take_inventory().has_gpu:
-        found.append(Finding("gpu", "found", next="`maniple run --device cuda` uses it; that was never run: try benchmarks/gpu_checks.py first"))
+        found.append(
+            Finding(
+                "gpu",
+                "found",
+                next="`maniple run --device cuda` uses it; that was never run: try benchmarks/gpu_checks.py first",
+            )
+        )
     return found
 
 

@@ -26,6 +26,7 @@ from maniple.operators.lowering.weight import (
     write_weights,
 )
 from maniple.operators.plan.mapper_placement import map_plan
+from maniple.operators.training import loss_scale
 from maniple.process.digest import digest
 from maniple.process.error import RequestError, RunError
 from maniple.process.interruption import hold_interrupts
@@ -244,7 +245,7 @@ class Trainer(TrainerInterchange):
             step.loaded.unread.popleft().loss = float(losses.popleft().item())
         if self._metrics is not None:
             self._metrics.tell(step.number, step.loss, step.size, taken_ns / 1e9)
-        if isnan(step.loss):
+        if isnan(step.loss) and loss_scale.NAME not in self._weights:  # a scaled step that overflows is skipped
             self._broken = f"the loss of step {step.number} is NaN, and the parameters were updated with its gradients"
             raise RunError(f"{self._broken}; run the step under mp.debug() to learn which operator gave the first NaN")
         return step.loss

@@ -13,7 +13,7 @@ from maniple.operators.lowering.home_move import MoveSizes, find_moves, in_turns
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.mapper_placement import map_plan
-from maniple.process.error import ManipleError
+from maniple.process.error import ManipleError, RequestError
 from maniple.program_loader import ProgramLoader
 from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.machine.world_machine import host_machine
@@ -74,6 +74,11 @@ class TrainerAdoption(TrainerCheckpoint):
         self._drain()
         machine = host_machine(self._world, (*plan.processors_used(), *self.plan.processors_used()))
         plan.validate(self.graph, machine)
+        if dict(plan.semantics) != dict(self.plan.semantics):
+            raise RequestError(
+                f"adopt: expected a plan of the same semantics, {dict(self.plan.semantics) or 'exact'}, got "
+                f"{dict(plan.semantics) or 'exact'}; save the parameters, and make a trainer under the other plan"
+            )
         if self._mapper is not None:
             plan = map_plan(plan, self.graph, machine, self._mapper)
         old = self._weights

@@ -14,6 +14,7 @@ from maniple.checkpoint import Manifest, files_of, read_manifest
 from maniple.checkpoint_saving import Saving
 from maniple.operators.lowering.weight import drop_weights
 from maniple.operators.plan.plan import Plan
+from maniple.operators.training import loss_scale
 from maniple.operators.training.optimizer_text import optimizer_of, plain_optimizer
 from maniple.process.error import RequestError
 from maniple.process.file_system import Disk
@@ -235,6 +236,14 @@ def take_stored(
     Raises:
         RequestError: on all ranks, if one cannot read its own; says which.
     """
+    scaled, was = loss_scale.NAME in weights, loss_scale.NAME in stored.names
+    if scaled != was:
+        here, there = ("is", "was not") if scaled else ("is not", "was")
+        drop_weights(weights, memories)
+        raise RequestError(
+            f"resume: the loss {here} scaled under this plan and {there} in the checkpoint; resume under a plan of the "
+            "same semantics.precision, or load the parameters alone"
+        )
     fault = ""
     try:
         for weight in weights.values():

@@ -13,6 +13,7 @@ import torch
 from maniple import checkpoint
 from maniple.checkpoint import SavedFile
 from maniple.operators.lowering.weight import STEP
+from maniple.operators.training import loss_scale
 from maniple.operators.training.torch_rule import TorchRule
 from maniple.process.error import RequestError, RunError, nearest
 from maniple.process.file_entry import read_json
@@ -193,7 +194,7 @@ class TrainerInterchange(TrainerMeasures):
         rows, made = self._torch_twin()
         found = made.state_dict()
         places = [name for row in rows for name in row]
-        steps = float(state[STEP])
+        steps = float(state[STEP]) - float(_scale_of(state)[1])
         for place, name in enumerate(places):
             held: dict[str, Any] = {}
             for key, template in found["state"].get(place, {}).items():
@@ -242,8 +243,9 @@ class TrainerInterchange(TrainerMeasures):
             raise RequestError(f"torch's optimizer state: parameters have seen different numbers of steps: {steps}")
         wanted = self._hyper_of(groups)
         # Without a count, all that counts is whether there was a first step.
-        taken = torch.tensor(max(steps, default=int(bool(found))))
-        self.load_optimizer_state({**found, STEP: taken})
+        scale, skipped = _scale_of(self.optimizer_state())
+        taken = torch.tensor(max(steps, default=int(bool(found))) + skipped)
+        self.load_optimizer_state({**found, **scale, STEP: taken})
         self.hyper.restore(wanted)
 
     def _hyper_of(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -305,3 +307,14 @@ def _cast(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:
     if not (value.is_floating_point() and wanted.is_floating_point):
         raise RequestError(f"{name}: expected {dtype}, got {str(value.dtype)[6:]}, which is not cast")
     return value.to(wanted)
+
+
+def _scale_of(state: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], int]:
+    """What of an optimizer's state is the scale of the loss, and how many steps were skipped for it.
+
+    torch's optimizers know nothing of either: they count the steps that were taken.
+    """
+    name = loss_scale.NAME
+    found = {key: value for key, value in state.items() if key == name or key.startswith(f"{name}.")}
+    skipped = found.get(f"{name}.{loss_scale.COUNTS[-1]}")
+    return found, 0 if skipped is None else int(skipped)

@@ -142,3 +142,30 @@ def test_local_statistics_are_those_of_a_micro_batch() -> None:
     wanted, other = train(replace(apart, operators=over_two, stages=(), pipeline=None))
     assert losses == pytest.approx(wanted, abs=1e-12)
     assert all(torch.allclose(state[name], other[name], atol=1e-12, rtol=0) for name in other)
+
+
+def test_a_tensor_that_an_operator_has_twice_is_added_to_twice() -> None:
+    """Two tasks of one processor, each of which contributes to both uses of a weight: nobody waits in a circle."""
+
+    @mp.operator("b k, k, k -> b k")
+    def scaled(x: torch.Tensor, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return x * u + v
+
+    g = mp.Graph("twice")
+    x, y = g.input("x", (8, 6), dtype="float64"), g.input("y", (8,), dtype="int64")
+    weight = g.parameter("weight", (6,), dtype="float64")
+    g.loss(g.cross_entropy(scaled(g.linear(x, 6, name="linear"), weight, weight), y))
+    whole = mp.search(g, mp.Machine.preset("cpu:1"), strategy="data_parallel")
+    name = next(node.name for node in g.nodes if node.operator.name == "scaled")
+    config = whole.operator(name)
+    halves = replace(config, degrees=(("b", 2), *config.degrees[1:]), processors=(0, 0))
+    cut = replace(whole, operators=tuple((n, halves if n == name else c) for n, c in whole.operators))
+    batch = torch.randn(8, 6, dtype=torch.float64), torch.arange(8) % 6
+    found = []
+    for plan in (whole, cut.with_pipeline(order="1f1b", micro_batches=2)):
+        with mp.Trainer(g, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
+            losses = [trainer.step(*batch) for _ in range(3)]
+            found.append((losses, trainer.parameters()))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-10)
+    for tensor, value in found[0][1].items():
+        assert torch.allclose(value, found[1][1][tensor], atol=1e-10, rtol=0.0), tensor

@@ -176,3 +176,13 @@ def test_scratch_is_of_processors_whose_bodies_cannot_add() -> None:
     }
     assert scratch_bytes(lower(contributions(1, (0, 1), writes, [], accumulate("+")), cache)) == {}
     assert scratch_bytes(lower(contributions(3, (0, 1), Adds, [], accumulate("+")), cache)) == {}
+
+
+@pytest.mark.parametrize(("symbol", "expected"), [("max", 16.0), ("min", 1.0), ("*", 1024.0)])
+def test_what_is_no_sum_is_folded_by_its_operation(symbol: str, expected: float) -> None:
+    runtime, seen = RankRuntime(World.solo(processors=1, cores=1)), list[float]()
+    schedule = lower(contributions(5, (0,), Adds, seen, accumulate(symbol)), FragmentCache(Machine.cpu(1)))
+    assert scratch_bytes(schedule) == {0: ALIGNMENT}
+    runtime.load(schedule, []).submit().wait()
+    runtime.close()
+    assert seen == [expected]
