@@ -90,7 +90,7 @@ def shape(head: Coordinator) -> tuple[object, ...]:
     agreement = head._agreement
     return (
         head.phase,
-        head._finish,
+        head.finish,
         len(head._members),
         len(head._ranks),
         len(head._echoes),

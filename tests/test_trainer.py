@@ -290,6 +290,7 @@ ENTRIES: dict[str, Callable[[mp.Trainer], object]] = {
     "total_bytes": lambda trainer: trainer.total_bytes(),
     "memory": lambda trainer: trainer.memory(),
     "timeline": lambda trainer: trainer.timeline(),
+    "captures": lambda trainer: trainer.captures(),
     "report": lambda trainer: trainer.report(),
     "optimizer_state": lambda trainer: trainer.optimizer_state(),
     "load_optimizer_state": lambda trainer: trainer.load_optimizer_state({}),

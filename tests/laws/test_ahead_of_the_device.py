@@ -25,6 +25,8 @@ from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.testing import local_worlds
 
+pytestmark = pytest.mark.xdist_group("ahead_of_the_device")  # the last test looks at what all others trained
+
 STRICT = "strict-null"
 DEVICES.register(STRICT, StrictNullDevice)
 

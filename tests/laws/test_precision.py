@@ -169,10 +169,15 @@ def test_a_training_equals_plain_torch_with_the_same_casts(precision: str, rule:
             assert float(state["loss_scale.skipped"]) >= 5
 
 
+@pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("precision", HALVES)
-def test_a_step_of_one_processor_is_that_of_plain_torch(precision: str) -> None:
-    """Every step by itself, from the parameters that the one before it left: nothing is rounded the other way."""
-    (world,) = mp.testing.local_worlds(1)
+def test_a_step_of_one_processor_is_that_of_plain_torch(precision: str, cores: int) -> None:
+    """Every step by itself, from the parameters that the one before it left.
+
+    With torch's kernels nothing is rounded the other way; the compiled norm of one core has sums of an order of its own.
+    """
+    bound = 1e-6 if cores > 1 else 2.0**-11
+    (world,) = mp.testing.local_worlds(1, cores=cores)
     plan = mp.search(network(), host_machine(world), semantics={"precision": precision})
     scale = mp.optim.LossScale(init_scale=1024.0)
     with mp.Trainer(network(), plan, optimizer=mp.SGD(0.1, loss_scale=scale), world=world) as trainer:
@@ -181,9 +186,9 @@ def test_a_step_of_one_processor_is_that_of_plain_torch(precision: str) -> None:
             loss = trainer.step(*batch)
             rule: Rule = mp.SGD(0.1), lambda own: torch.optim.SGD(own, 0.1), None
             (wanted,), parameters, _ = reference(start, precision, *rule[1:], [batch], scale)
-            assert abs(loss - wanted) <= 1e-6
+            assert abs(loss - wanted) <= bound
             found = trainer.parameters()
-            assert max(float((found[name] - value).abs().max()) for name, value in parameters.items()) <= 1e-6
+            assert max(float((found[name] - value).abs().max()) for name, value in parameters.items()) <= bound
 
 
 def test_what_a_weight_sends_to_its_readers_is_halves() -> None:

@@ -22,7 +22,7 @@ EXCEPTIONS = {
         "optcnn.placed_operators": TABLES,
         "simulation.operator_placement": TABLES,
         "simulation.plan_free_step": TABLES,
-        "simulation.placed_program": TABLES,
+        "simulation.launch_table": TABLES,
         "simulation.region_cache": TABLES,
         "simulation.simulation.TASKS": TABLES,
         "timing.tables": TABLES,

@@ -11,6 +11,7 @@ from torch import Tensor
 from maniple.operators.library.dense.gate_kernels import gru_gates, gru_gradients, lstm_gates, lstm_gradients
 from maniple.operators.library.dense.recurrent_kernels import Weights, bind_input_gates, there
 from maniple.operators.operator.compiled_kernel import compile_kernel
+from maniple.operators.operator.host_memory import as_array
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     x, state = tensors.operand(0), tensors.operand(1)
     ih, hh = tensors.operand(1 + states), tensors.operand(2 + states)
     targets = tensors.operand_gradients
-    rows = x.new_zeros(1, 1).numpy()
+    rows = as_array(x.new_zeros(1, 1))
     if cell.mode == "lstm":
         compile_kernel(lstm_gradients, (rows,) * 6)
     else:
@@ -60,16 +61,16 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         sums, hidden = torch.empty_like(gates), begin(0)
         if cell.mode == "lstm":
             old, inner = tensors.operand(2).contiguous(), begin(1).clone()
-            known = gates.numpy(), old.numpy(), tensors.saved[1].contiguous().numpy(), hidden.numpy()
-            lstm_gradients(*known, inner.numpy(), sums.numpy())
+            known = as_array(gates), as_array(old), as_array(tensors.saved[1].contiguous()), as_array(hidden)
+            lstm_gradients(*known, as_array(inner), as_array(sums))
             parts, entered = [(sums, slice(None))], sums
             before = None
             if targets[2] is not None:
                 targets[2].copy_(inner)
         else:
             before = torch.empty_like(hidden)
-            known = gates.numpy(), state.contiguous().numpy(), hidden.numpy(), sums.numpy()
-            gru_gradients(*known, before.numpy())
+            known = as_array(gates), as_array(state.contiguous()), as_array(hidden), as_array(sums)
+            gru_gradients(*known, as_array(before))
             parts = [(sums[:, width : 3 * width], slice(None, 2 * width)), (sums[:, :width], slice(2 * width, None))]
             entered = sums[:, width:]
         if targets[1] is not None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from maniple.operators.library.dense import gate_kernels
 from maniple.operators.library.dense.recurrent_kernels import Saved, Weights, drop_masks, in_order, steps_first, there
 from maniple.operators.operator.compiled_kernel import compile_kernel
+from maniple.operators.operator.host_memory import as_array
 from maniple.operators.operator.operator import BackwardTensors, TileContext
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
 
 def _compile(operator: Recurrent, like: Tensor) -> None:
     """Compile the kernel that the layers run, before a step does."""
-    rows = like.new_zeros(1, 1).numpy()
+    rows = as_array(like.new_zeros(1, 1))
     if operator.mode == "lstm":
         compile_kernel(gate_kernels.lstm_gradients, (rows,) * 6)
     else:
@@ -124,16 +125,16 @@ def _lstm_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None])
     start = _begin(one, operator.hidden_size, one.first[1])
     sums, order = torch.empty_like(gates), one.order
     projected = None if projection is None else hidden.new_empty(len(order), *hidden.shape)
-    known = gates.numpy(), squashed.numpy(), cells.numpy(), sums.numpy(), cell.numpy()
+    known = as_array(gates), as_array(squashed), as_array(cells), as_array(sums), as_array(cell)
     if slope is not None:
         hidden += slope[order[-1]]
     for at in reversed(order):
-        before = known[2][at - order.step] if at != order[0] else start.numpy()
+        before = known[2][at - order.step] if at != order[0] else as_array(start)
         top = hidden
         if projected is not None and projection is not None:
             projected[at] = hidden
             top = hidden @ projection
-        gate_kernels.lstm_gradients(known[0][at], before, known[1][at], top.numpy(), known[4], known[3][at])
+        gate_kernels.lstm_gradients(known[0][at], before, known[1][at], as_array(top), known[4], known[3][at])
         if slope is None or at == order[0]:
             torch.mm(sums[at], matrix, out=hidden)
         else:
@@ -149,12 +150,12 @@ def _gru_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None]) 
     gates, out = one.kept("gates"), one.out.contiguous()
     hidden, start = _begin(one, width, last[0]), _begin(one, width, one.first[0])
     sums, order, kept = torch.empty_like(gates), one.order, torch.empty_like(hidden)
-    known = gates.numpy(), out.numpy(), sums.numpy(), kept.numpy()
+    known = as_array(gates), as_array(out), as_array(sums), as_array(kept)
     if slope is not None:
         hidden += slope[order[-1]]
     for at in reversed(order):
-        before = known[1][at - order.step] if at != order[0] else start.numpy()
-        gate_kernels.gru_gradients(known[0][at], before, hidden.numpy(), known[2][at], known[3])
+        before = known[1][at - order.step] if at != order[0] else as_array(start)
+        gate_kernels.gru_gradients(known[0][at], before, as_array(hidden), known[2][at], known[3])
         torch.addmm(kept, sums[at][:, width:], matrix, out=hidden)
         if slope is not None and at != order[0]:
             hidden += slope[at - order.step]

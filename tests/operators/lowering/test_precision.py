@@ -41,7 +41,7 @@ def test_values_are_as_autocast_has_them(said: str, half: str) -> None:
 def test_weights_of_products_are_cast_at_home_before_their_first_reader() -> None:
     found = apply_semantics(network(), {"precision": "bf16"})
     actions = training_script(found).actions
-    names = [found.tensors[number].name for kind, number, _ in actions if kind == "cast"]
+    names = [found.tensors[number].name for kind, number, *_ in actions if kind == "cast"]
     products = ("conv", "l1", "l2", "l3")
     assert names == [f"{product}.{part}" for product in products for part in ("weight", "bias")]
     at = next(n for n, action in enumerate(actions) if action.kind == "cast")

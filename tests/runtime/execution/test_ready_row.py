@@ -108,6 +108,8 @@ def test_what_takes_events_follows_a_device_task_once_that_is_submitted() -> Non
 
 def test_a_task_that_raises_has_failed_and_what_waits_for_it_never_starts() -> None:
     class Refusing:
+        device = None
+
         def submit(self, call: object, events: object = ()) -> None:
             raise ValueError("mine")
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maniple as mp
-from maniple.regions.columns.history import USE
-from maniple.regions.columns.validity import READ
+from maniple.regions.columns.history import KIND, USE
+from maniple.regions.columns.validity import COPY, READ
 from maniple.regions.rectangle import Rect
 from maniple.runtime.schedule.roofline import Rooflines
 from maniple.strategies.interface.equal_split import equal_splits
@@ -80,7 +80,11 @@ def test_a_flow_is_what_the_rules_of_validity_move(graph: mp.Graph, name: str, s
         shape = graph.tensors[graph.nodes[0].results[0]].shape
         cuts = [flows.cut(shape, made)], [flows.cut(shape, read) for read in reads]
         time = float(flows.times_ns((shape, 4), *cuts).sum())
-        assert time == pytest.approx(busiest_ns(region.rows, count), rel=1e-3, abs=count * count)
+        busiest = busiest_ns(region.rows, count)
+        if (region.rows.moves[:, KIND] > COPY).any():  # a collective, whose movement plan may load links less
+            assert busiest <= time * (1 + 1e-3) + count * count
+        else:
+            assert time == pytest.approx(busiest, rel=1e-3, abs=count * count)
 
 
 def test_the_table_of_the_docstring() -> None:
