@@ -174,7 +174,7 @@ def test_a_training_equals_plain_torch_with_the_same_casts(precision: str, rule:
 def test_a_step_of_one_processor_is_that_of_plain_torch(precision: str, cores: int) -> None:
     """Every step by itself, from the parameters that the one before it left.
 
-    With torch's kernels nothing is rounded the other way; the compiled norm of one core has sums of an order of its own.
+    With torch's kernels nothing is rounded the other way; the compiled norm of one core has an order of its own.
     """
     bound = 1e-6 if cores > 1 else 2.0**-11
     (world,) = mp.testing.local_worlds(1, cores=cores)
