@@ -10,7 +10,6 @@ from torch import Tensor
 
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, does_save, recorded_pass, served_places
-from maniple.operators.operator.torch_operator import drawn_for
 from maniple.operators.recording.compiled_tape import Written, bind_calls
 from maniple.operators.recording.tape import reads_of
 from maniple.process.error import RunError
@@ -74,7 +73,7 @@ def _bind_ahead(
     context: TileContext, found: RecordedPass, operands: tuple[Tensor | None, ...], targets: tuple[Tensor, ...]
 ) -> Callable[[], None]:
     """The calls of forward, which write the results and what is saved."""
-    drawn = drawn_for(cast("TorchOperator", context.operator), context, operands)
+    drawn = cast("TorchOperator", context.operator).bind_draws(context, operands)
     pairs = (*zip(found.operands, operands, strict=True), *zip(found.drawn, drawn, strict=True))
     given = {number: value for number, value in pairs if number is not None and value is not None}
     written = [Written(number, target) for number, target in zip((*found.results, *found.saved), targets, strict=True)]
@@ -116,7 +115,7 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     tape = found.backward([place for place, result in enumerate(tensors.results) if result is not None])
     if tape is None:
         return None
-    drawn = drawn_for(cast("TorchOperator", context.operator), context, tensors.operands) if found.drawn else ()
+    drawn = cast("TorchOperator", context.operator).bind_draws(context, tensors.operands) if found.drawn else ()
     there: dict[str, Sequence[Tensor | Callable[[], Tensor] | None]] = {"operand": known, "result": tensors.results}
     there |= {"result_gradient": tensors.result_gradients, "saved": tensors.saved, "drawn": drawn}
     reads = context.operator.backward_reads

@@ -79,7 +79,7 @@ class TorchOperator(AbstractOperator):
 
     def compute(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         """The tile's results, of the random numbers of the step that runs."""
-        drawn = drawn_for(self, context, operands)
+        drawn = self.bind_draws(context, operands)
         found = self.forward(context, (*operands, *(draw() for draw in drawn)))
         return found if isinstance(found, tuple) else (found,)
 
@@ -113,20 +113,17 @@ class TorchOperator(AbstractOperator):
 
         return KERNELS
 
+    def bind_draws(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Callable[[], Tensor], ...]:
+        """What draws each of a tile's tensors of random numbers, when it is called.
 
-def drawn_for(
-    operator: TorchOperator, context: TileContext, operands: tuple[Tensor | None, ...]
-) -> tuple[Callable[[], Tensor], ...]:
-    """What draws each of a tile's tensors of random numbers, when it is called.
-
-    Raises:
-        TypeError: the operator draws, and its context has no stream.
-    """
-    wanted = operator.draws(context)
-    if not wanted:
-        return ()
-    if context.stream is None:
-        raise TypeError(f"{operator.name}: needs a random stream")
-    stream = context.stream
-    dtype = next(tensor.dtype for tensor in operands if tensor is not None and tensor.is_floating_point())
-    return tuple(partial(each.draw, stream, dtype) for each in wanted)
+        Raises:
+            TypeError: the operator draws, and its context has no stream.
+        """
+        wanted = self.draws(context)
+        if not wanted:
+            return ()
+        if context.stream is None:
+            raise TypeError(f"{self.name}: needs a random stream")
+        stream = context.stream
+        dtype = next(tensor.dtype for tensor in operands if tensor is not None and tensor.is_floating_point())
+        return tuple(partial(each.draw, stream, dtype) for each in wanted)
