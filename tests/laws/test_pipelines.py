@@ -17,7 +17,9 @@ from tolerance import TOLERANCE, violations
 import maniple as mp
 from maniple.models import model
 from maniple.operators.plan.plan import OperatorPlan, WeightPlan
+from maniple.operators.plan.weight_home import default_homes
 from maniple.runtime.control.world import World
+from maniple.strategies.simulation.simulation import Simulation
 from maniple.zoo.catalogue import ENTRIES
 
 
@@ -169,3 +171,33 @@ def test_a_tensor_that_an_operator_has_twice_is_added_to_twice() -> None:
     assert found[0][0] == pytest.approx(found[1][0], abs=1e-10)
     for tensor, value in found[0][1].items():
         assert torch.allclose(value, found[1][1][tensor], atol=1e-10, rtol=0.0), tensor
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_micro_batches_of_a_precision_are_as_the_whole_batch_and_as_simulated(precision: str) -> None:
+    """Halves cast once for all micro-batches, gradients added up in float32, one scale and one step of it."""
+    g = mp.Graph("halves")
+    x, y = g.input("x", (8, 6)), g.input("y", (8,), dtype="int64")
+    g.loss(g.cross_entropy(g.linear(g.relu(g.linear(x, 10, name="l1"), name="relu"), 5, name="l2"), y, name="loss"))
+    batch = torch.linspace(-1.0, 1.0, 48).reshape(8, 6), torch.arange(8) % 5
+    optimizer = mp.SGD(lr=0.1, momentum=0.9)
+    machine = mp.Machine.preset("cpu:1x2")
+    whole = mp.search(g, machine, strategy="data_parallel", semantics={"precision": precision})
+    first = replace(whole, operators=tuple((n, only(c, 0 if n in {"l1", "relu"} else 1)) for n, c in whole.operators))
+    cut = first.with_pipeline([["l1", "relu"], ["l2", "loss"]], order="1f1b", micro_batches=3)
+    found = []
+    homes = default_homes(g, first.operators, machine)
+    for plan in (replace(first, weights=homes), replace(cut, weights=homes)):
+        simulated = Simulation(g, machine, plan, optimizer=optimizer)
+        with mp.Trainer(g, plan, optimizer=optimizer, world=World.solo(processors=2, cores=1)) as trainer:
+            losses = [trainer.step(*batch) for _ in range(5)]
+            assert trainer.bytes()["predicted"] == trainer.bytes()["measured"] == simulated.bytes
+            found.append((losses, trainer.parameters()))
+    assert found[0][0] == pytest.approx(found[1][0], abs=2.0**-11)
+    for tensor, value in found[0][1].items():
+        assert torch.allclose(value, found[1][1][tensor], atol=2.0**-11, rtol=0.0), tensor
+
+
+def only(config: OperatorPlan, processor: int) -> OperatorPlan:
+    """A configuration of one task, on a processor."""
+    return OperatorPlan(tuple((factor, 1) for factor, _ in config.degrees), (processor,))
