@@ -3,7 +3,8 @@
 Every element goes from each task that writes it, or adds to it, to each task that reads it, if these have not the same
 memory: the movements that the rules of validity derive where each element is read by one memory. They take as long as
 the busiest link needs (or the busiest processor, where processors copy), after the latency of the longest route, and
-then as the busiest of those that add up what more than one task gave them.
+then as the busiest of those that add up what more than one task gave them. That is direct: where a collective goes by
+another movement plan, links carry no more than is said here, and perhaps less.
 
     a matrix of 4 x 4 floats, written by rows on processors 0 and 1, read by columns there
     0 -> 1   16 bytes        1 -> 0   16 bytes        in 2 runs of 8 bytes: CPU processors touch 2 lines of 64
