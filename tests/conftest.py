@@ -53,6 +53,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(900))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where pytest-xdist is asked to keep groups on one worker, and does not.
+
+    It does so by the identifiers of tests, which not every pytest lets it change; nothing says so when it fails.
+    """
+    if getattr(session.config.option, "loadgroup", False):
+        loose = [
+            each.nodeid for each in session.items if each.get_closest_marker("xdist_group") and "@" not in each.nodeid
+        ]
+        if loose:
+            raise pytest.UsageError(
+                f"pytest {pytest.__version__} and pytest-xdist keep no groups: {loose[0]} would run on any worker; "
+                "install the versions of constraints-dev.txt"
+            )
+
+
 def pytest_runtest_setup() -> None:
     """Keep the collector from what lives when a test begins: tests, packages and imported graphs, a million objects.
 

@@ -93,14 +93,20 @@ class _ExactMultiplication:
             self._open += 1
             if self._open == 1:
                 self._before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-                torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+                _allow_tf32(convolutions=False, products=False)
 
     def close(self) -> None:
         """Put it back, if this was the last one."""
         with self._lock:
             self._open -= 1
             if self._open == 0:
-                torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = self._before
+                _allow_tf32(*self._before)
+
+
+def _allow_tf32(convolutions: bool, products: bool) -> None:
+    # Not by torch.backends.cudnn.allow_tf32, which cannot be set in a process that has imported torch's own tests.
+    torch._C._set_cudnn_allow_tf32(convolutions)  # noqa: SLF001
+    torch.backends.cuda.matmul.allow_tf32 = products
 
 
 _exact_multiplication = _ExactMultiplication()

@@ -117,11 +117,8 @@ class Rest(torch.nn.Module):
         return F.nll_loss(torch.cat([h, h * h], 1), y, ignore_index=1)
 
 
-def test_losses_of_labels_and_rare_operators_run_ahead() -> None:
-    chance = torch.Generator().manual_seed(0)
-    drawn = torch.randn(6, 1, 6, 6, generator=chance, dtype=torch.float64)
-    batch = {"x": drawn, "y": torch.arange(6) % 4}
-    graph = mp.from_torch(Rest().double(), tuple(batch.values()))
+def ahead_as_on_the_host(graph: Graph, batch: dict[str, torch.Tensor]) -> None:
+    """Train on a strict null device and on a CPU: the losses are the same."""
     note(graph)
 
     def train(world: World) -> None:
@@ -136,11 +133,29 @@ def test_losses_of_labels_and_rare_operators_run_ahead() -> None:
     on_strict(train)
 
 
+def test_rare_operators_run_ahead() -> None:
+    chance = torch.Generator().manual_seed(0)
+    drawn = torch.randn(6, 1, 6, 6, generator=chance, dtype=torch.float64)
+    batch = {"x": drawn, "y": torch.arange(6) % 4}
+    ahead_as_on_the_host(mp.from_torch(Rest().double(), tuple(batch.values())), batch)
+
+
+def test_losses_of_labels_run_ahead() -> None:
+    graph = mp.Graph("likelihood")
+    x, y = graph.input("x", (6, 4), dtype="float64"), graph.input("y", (6,), dtype="int64")
+    likely = graph.log_softmax(graph.linear(x, 5), dim=1)
+    graph.loss(graph.nll_loss(likely, y, ignore_index=1))
+    chance = torch.Generator().manual_seed(0)
+    drawn = torch.randn(6, 4, generator=chance, dtype=torch.float64)
+    ahead_as_on_the_host(graph, {"x": drawn, "y": torch.arange(6) % 4})
+
+
 def test_every_operator_was_run_ahead_or_is_an_exception_with_a_reason() -> None:
     """Runs last in this file, whose other tests note what they trained."""
     library_own = {name for name in OPERATORS.names() if OPERATORS.origin(name).startswith("maniple.")}
-    if len(RUN) > 20:  # all of the file ran
-        assert library_own - RUN == set()
+    if len(RUN) <= 20:
+        pytest.skip("only some tests of this file were asked for")
+    assert library_own - RUN == set()
 
 
 def test_a_step_is_submitted_while_the_device_stands_still() -> None:

@@ -89,6 +89,10 @@ class FaultLink:
     ) -> None:
         self._closed.set()
         self._end_server()
+        self.break_connections()
+
+    def break_connections(self) -> None:
+        """End every connection that there is, between whatever they carry; who dials again is served."""
         with self._lock:
             for each in self._sockets:
                 _end(each)

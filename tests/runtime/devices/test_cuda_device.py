@@ -132,9 +132,9 @@ def test_a_host_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_tf32_is_off_while_any_device_is_open() -> None:
     switches = cuda_device._ExactMultiplication()
-    before = torch.backends.cudnn.allow_tf32
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     try:
-        torch.backends.cudnn.allow_tf32 = True
+        cuda_device._allow_tf32(convolutions=True, products=False)
         switches.open()
         switches.open()
         switches.close()
@@ -143,4 +143,4 @@ def test_tf32_is_off_while_any_device_is_open() -> None:
         switches.close()
         assert torch.backends.cudnn.allow_tf32
     finally:
-        torch.backends.cudnn.allow_tf32 = before
+        cuda_device._allow_tf32(*before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -55,8 +54,7 @@ def test_a_connection_that_breaks_between_two_messages_loses_none() -> None:
     with linked(LinkFault("none")) as (zero, one, link):
         zero.send(1, b"before", None, 0)
         arrivals(zero, one, 1)
-        for end in link._sockets:
-            end.shutdown(socket.SHUT_RDWR)
+        link.break_connections()
         end = monotonic() + TIMEOUT_S
         while not zero._redials._broken:
             zero.poll(0.01)
