@@ -9,10 +9,12 @@ from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import (
-    cast_launch,
+    copy_launch,
+    home_copy,
     norm_launch,
     operator_launch,
     rescale_launch,
+    sum_launch,
     update_launch,
 )
 from maniple.operators.lowering.pipeline import pipeline_of
@@ -21,6 +23,7 @@ from maniple.operators.lowering.script import evaluation_script, fetch_script, t
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
 from maniple.operators.lowering.weight import Weight, weights
+from maniple.operators.lowering.working_copy import COPY, PART, WorkingCopies
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
 from maniple.operators.training import loss_scale
 from maniple.regions.privilege import READ, WRITE_DISCARD
@@ -60,7 +63,7 @@ def check_turns(graph: Graph, plan: Plan) -> None:
     """
     order = plan.order(graph)
     lowered, inner = lower_composites(graph, plan, training=True)
-    training_script(lowered, None, pipeline_of(order, lowered, inner))
+    training_script(lowered, None, pipeline_of(order, lowered, inner), WorkingCopies.of(lowered, inner))
 
 
 @dataclass
@@ -95,6 +98,7 @@ class Expansion:
         self._tensors = self.graph.tensors
         self._regions = StepRegions(self.graph, self.held, self.table)
         self._pipeline: Pipeline | None = None
+        self._working = WorkingCopies.of(self.graph, self.plan)
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._first: dict[tuple[str, int], int] = {}
@@ -107,7 +111,7 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline)
+        return training_script(self.graph, optimizer, self._pipeline, self._working)
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -136,17 +140,24 @@ class Expansion:
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
         self._lower(training=False)
-        return self._walk(evaluation_script(self.graph), None)
+        return self._walk(evaluation_script(self.graph, self._working), None)
 
     def fetch_weights(self) -> Program:
         """Expand the fetch of every parameter and buffer, whole, to every rank."""
-        return self._walk(fetch_script(self.graph), None)
+        return self._walk(fetch_script(self.graph, self._working), None)
 
     def fetch_states(self) -> Program:
-        """Expand the fetch of what the optimizer keeps of every parameter, whole, to every rank."""
+        """Expand the fetch of what the optimizer keeps of every parameter, whole, to every rank.
+
+        State that lives in blocks is gathered in a copy for the time, one after the other: what lasts stays as it is.
+        """
         for weight in self.held.values():
+            spread = len(weight.home) > 1 and weight.name != loss_scale.NAME
             for state in weight.optimizer_regions:
-                self._fetch(state.name, state)
+                whole = self.table.region(f"{state.name}.copy", state.bounds, state.dtype) if spread else state
+                if spread:
+                    self._launches.append(home_copy(weight, state, whole, whole.name, in_turn=True))
+                self._fetch(state.name, whole, in_turn=True)
         return self._program()
 
     def _lower(self, *, training: bool) -> None:
@@ -157,7 +168,7 @@ class Expansion:
         order = self.plan.order(self.graph) if training else None
         self.graph = apply_semantics(self.graph, dict(self.plan.semantics))
         self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
-        self._tensors = self.graph.tensors
+        self._tensors, self._working = self.graph.tensors, WorkingCopies.of(self.graph, self.plan)
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
         parts = None if self._pipeline is None else self._pipeline.parts
         self._regions = StepRegions(self.graph, self.held, self.table, parts)
@@ -178,9 +189,12 @@ class Expansion:
         elif kind == "hyper" and optimizer is not None:
             self._enter(optimizer, script)
         elif kind == "fetch":
-            self._fetch(port, self._regions.value(number))
-        elif kind in {"cast", "norm", "update", "rescale"}:
-            self._act_on_weight(kind, number, port, optimizer)
+            role = COPY if number in self._working.lives else "value"
+            self._fetch(port, self._regions.region((role, number)), in_turn=script.in_turn and optimizer is None)
+        elif kind in {"cast", "copy"}:
+            self._copy(action, script)
+        elif kind in {"sum", "norm", "update", "rescale"}:
+            self._act_on_weight(action, optimizer)
         elif kind == "assign":
             value = self._regions.value(self.graph.assignments[number])
             self._assign(self.held[self._tensors[number].name], value)
@@ -188,27 +202,36 @@ class Expansion:
             for form in script.forms.of(kind, self.graph.nodes[number]):
                 self._operate(form, part, script, training=optimizer is not None)
 
-    def _act_on_weight(self, kind: str, number: int, dtype: str, optimizer: AbstractOptimizer | None) -> None:
+    def _copy(self, action: Action, script: Script) -> None:
+        """Expand what gives a copy of a weight its values."""
+        weight = self.held[self._tensors[action.number].name]
+        copy = self._regions.region((action.port, action.number), action.part)
+        turns = script.in_turn and action.number in self._working.lives
+        name = f"{weight.name}.cast" if action.kind == "cast" else copy.name
+        self._launches.append(copy_launch(weight, copy, name, in_turn=turns))
+
+    def _act_on_weight(self, action: Action, optimizer: AbstractOptimizer | None) -> None:
         """Expand what is done with a parameter at its home, or with the scale of the loss.
 
         Args:
-            kind: of the action.
-            number: of the parameter.
-            dtype: of a cast.
+            action: of the script.
             optimizer: of what is trained.
         """
+        kind, number, port, part = action
         regions, weight = self._regions, self.held[loss_scale.NAME if kind == "rescale" else self._tensors[number].name]
-        if kind == "cast":
-            self._launches.append(cast_launch(weight, regions.region((dtype, number))))
+        turns = self._working.lives.get(number) == "pass"
+        if kind == "sum":
+            one, total = regions.region((PART, number), part), regions.gradient(number)
+            self._launches.append(sum_launch(weight, one, total, first=bool(port), in_turn=turns))
         elif optimizer is not None and kind == "update":
             whole, gradient = regions.numbers(optimizer), regions.gradient(number)
-            launch = update_launch(weight, gradient, optimizer, weight.name, whole, regions.scratchpads)
-            self._launches.append(launch)
+            made = weight, gradient, optimizer, weight.name, whole, regions.scratchpads
+            self._launches.append(update_launch(*made, in_turn=turns))
         elif optimizer is not None and (squares := regions.squares(optimizer)) is not None:
             if kind == "rescale":
                 self._launches.append(rescale_launch(weight, squares, optimizer))
             else:
-                self._launches.append(norm_launch(weight, regions.gradient(number), squares))
+                self._launches.append(norm_launch(weight, regions.gradient(number), squares, in_turn=turns))
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
@@ -289,7 +312,7 @@ class Expansion:
         )
         self._launch(f"{buffer.name}.assign", buffer.points, requirements, AssignBinder())
 
-    def _fetch(self, name: str, region: LogicalRegion) -> None:
+    def _fetch(self, name: str, region: LogicalRegion, *, in_turn: bool = False) -> None:
         """Bring a region whole to every rank and hand it to the port of that name."""
         ranks = {memory.rank: memory.id for memory in reversed(self.machine.memories)}
         port = self.results[name] = Port(tuple(ranks[rank] for rank in sorted(ranks)))
@@ -297,9 +320,15 @@ class Expansion:
             Point((number,), self.machine.processors_of(memory)[0]) for number, memory in enumerate(port.memories)
         )
         requirement = Requirement(region, READ, (region.bounds,) * len(points))
-        self._launch(f"{name}.fetch", points, (requirement,), FetchBinder(port))
+        self._launch(f"{name}.fetch", points, (requirement,), FetchBinder(port), in_turn=in_turn)
 
     def _launch(
-        self, name: str, points: Sequence[Point], requirements: tuple[Requirement, ...], binder: Binder
+        self,
+        name: str,
+        points: Sequence[Point],
+        requirements: tuple[Requirement, ...],
+        binder: Binder,
+        *,
+        in_turn: bool = False,
     ) -> None:
-        self._launches.append(Launch(name, points, requirements, binder))
+        self._launches.append(Launch(name, points, requirements, binder, in_turn=in_turn))

@@ -15,8 +15,10 @@ from maniple.operators.lowering.operator_body import (
     ForwardBinder,
     NormBinder,
     RescaleBinder,
+    SumBinder,
     UpdateBinder,
 )
+from maniple.operators.lowering.working_copy import PART
 from maniple.operators.training import loss_scale
 from maniple.operators.training.loss_scale import LossScale
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, accumulate, reduce
@@ -77,8 +79,9 @@ def operator_launch(
     for need in form.requirements:
         region = regions.region(need.region, part)
         rects = _rects(need, node, tasks, regions, part)
-        # Every micro-batch adds to the same elements where its samples do not cut the tensor.
-        meets = part != ALL and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
+        # Every micro-batch adds to the same elements where its samples do not cut the tensor, and it has none by itself.
+        cut = part != ALL and need.tiles is not None and need.region[0] != PART
+        meets = cut and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
         # To a tensor that it has twice a task adds twice: whoever joined both of another would wait, and be waited for.
         twice = [other.region for other in form.requirements].count(need.region) > 1
         privilege = _privilege(need, placed.table, rects, shared, meets=meets, first=first, twice=twice)
@@ -101,6 +104,8 @@ def update_launch(
     name: str,
     whole: tuple[LogicalRegion, ...],
     scratchpads: Scratchpads,
+    *,
+    in_turn: bool = False,
 ) -> Launch:
     """Give the launch that updates a parameter at its home.
 
@@ -112,6 +117,7 @@ def update_launch(
         whole: what each task reads whole: the numbers that enter each step, the sum of squares, and the scale of the
             loss with its counts, as far as they are there.
         scratchpads: memory that bodies of one processor take turns with.
+        in_turn: whether processors take its tasks in program order.
     """
     row, own, everyone = optimizer.row_of(name), optimizer.of(name), len(weight.points)
     numbers = tuple(Requirement(region, READ, (region.bounds,) * everyone) for region in whole)
@@ -124,7 +130,8 @@ def update_launch(
     flops = tuple(float(own.flops * rect.volume) for rect in weight.rects)
     scaled = BodyPlace(weight.points, scratchpads) if any(r.name == loss_scale.NAME for r in whole) else None
     binder = UpdateBinder(own, row if optimizer.enters else None, scaled)
-    return Launch(f"{weight.name}.update", weight.points, requirements, binder, flops, "update")
+    name = f"{weight.name}.update"
+    return Launch(name, weight.points, requirements, binder, flops, "update", in_turn=in_turn)
 
 
 def rescale_launch(scale: Weight, squares: LogicalRegion, optimizer: AbstractOptimizer) -> Launch:
@@ -143,24 +150,50 @@ def rescale_launch(scale: Weight, squares: LogicalRegion, optimizer: AbstractOpt
     return Launch(f"{scale.name}.rescale", scale.points, requirements, binder)
 
 
-def cast_launch(weight: Weight, half: LogicalRegion) -> Launch:
-    """Give the launch that casts a parameter at its home.
+def copy_launch(weight: Weight, copy: LogicalRegion, name: str, *, in_turn: bool = False) -> Launch:
+    """Give the launch that gives a working copy of a weight its values, at the weight's home.
+
+    Args:
+        weight: the weight.
+        copy: the copy, of the same dtype or of halves.
+        name: of the launch.
+        in_turn: whether processors take its tasks in program order.
+    """
+    return home_copy(weight, weight.value, copy, name, in_turn=in_turn)
+
+
+def home_copy(weight: Weight, held: LogicalRegion, copy: LogicalRegion, name: str, *, in_turn: bool = False) -> Launch:
+    """Give the launch that copies what lives at a weight's home, its value or a state; see ``copy_launch``."""
+    requirements = Requirement(held, READ, weight.rects), Requirement(copy, WRITE_DISCARD, weight.rects)
+    return Launch(name, weight.points, requirements, CastBinder(), in_turn=in_turn)
+
+
+def sum_launch(
+    weight: Weight, part: LogicalRegion, total: LogicalRegion, *, first: bool, in_turn: bool = False
+) -> Launch:
+    """Give the launch that adds the gradient of a micro-batch to that of all, at the parameter's home.
 
     Args:
         weight: the parameter.
-        half: its values as halves.
+        part: the gradient of the micro-batch.
+        total: that of all.
+        first: whether nothing was added yet.
+        in_turn: whether processors take its tasks in program order.
     """
-    requirements = Requirement(weight.value, READ, weight.rects), Requirement(half, WRITE_DISCARD, weight.rects)
-    return Launch(f"{weight.name}.cast", weight.points, requirements, CastBinder())
+    privilege = WRITE_DISCARD if first else READ_WRITE
+    requirements = Requirement(part, READ, weight.rects), Requirement(total, privilege, weight.rects)
+    flops = tuple(0.0 if first else float(rect.volume) for rect in weight.rects)
+    return Launch(f"{part.name}.sum", weight.points, requirements, SumBinder(first=first), flops, in_turn=in_turn)
 
 
-def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion) -> Launch:
+def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion, *, in_turn: bool = False) -> Launch:
     """Give the launch that adds the squares of a gradient to those of all, block by block at the parameter's home.
 
     Args:
         weight: the parameter; of replicas of a block the first counts.
         gradient: its gradient.
         squares: the sum.
+        in_turn: whether processors take its tasks in program order.
     """
     counted = [(p, rect) for p, rect in zip(weight.points, weight.rects, strict=True) if p.replica == 0]
     points, rects = tuple(point for point, _ in counted), tuple(rect for _, rect in counted)
@@ -169,7 +202,7 @@ def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion)
         Requirement(squares, reduce("+"), (squares.bounds,) * len(points)),
     )
     flops = tuple(float(NORM_FLOPS * rect.volume) for rect in rects)
-    return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm")
+    return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm", in_turn=in_turn)
 
 
 def _rects(need: RequirementForm, node: Node, tasks: PlacedTasks, regions: StepRegions, part: int) -> Sequence[Rect]:

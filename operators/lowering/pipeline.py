@@ -75,11 +75,12 @@ def pipeline_of(order: PipelineOrder | None, graph: Graph, plan: Plan) -> Pipeli
         plan: the plan for it.
     """
     recomputed = frozenset(name for name, operator in plan.operators if operator.recompute)
-    if order is None and not recomputed:
+    if order is None and not recomputed and all(home.copy == "kept" for _, home in plan.weights):
         return None
     names = [node.name for node in graph.nodes]
     if order is None:
-        # Without turns what is computed again would be so right after forward, and kept until backward.
+        # Without turns what is computed again would be so right after forward, and kept until backward; and the working
+        # copies of all weights would be made when the step begins.
         return Pipeline(sequential(StageGraph.chain(1), 1), dict.fromkeys(names, 0), MicroBatches(graph), recomputed)
     return Pipeline(order, stages_of(plan.stages, names), MicroBatches(graph, order.micro_batches), recomputed)
 

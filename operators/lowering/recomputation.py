@@ -27,6 +27,7 @@ from maniple.runtime.storage.copy_kernels import torch_dtype
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
 
@@ -63,12 +64,13 @@ def _again(graph: Graph, launch: LaunchForm) -> Again:
     stream = RandomStream(0, torch.zeros(2, dtype=torch.int64))
     context = TileContext(tile, bound.extents(), node.operator, stream=stream if node.operator.random else None)
 
-    def empty(tensor: int | None) -> torch.Tensor | None:
-        info = None if tensor is None else graph.tensors[tensor]
-        return None if info is None else torch.empty(info.shape, dtype=torch_dtype(info.dtype))
+    def empty(tensor: int | None, rect: Rect | None) -> torch.Tensor | None:
+        """Room for what the task uses of a tensor, which may be less than all of it."""
+        dtype = None if tensor is None else graph.tensors[tensor].dtype
+        return None if dtype is None or rect is None else torch.empty(rect.shape, dtype=torch_dtype(dtype))
 
-    operands = [empty(operand) for operand in node.operands]
-    results = [empty(result) for result in node.results]
+    operands = [empty(*operand) for operand in zip(node.operands, tile.operand_rects, strict=True)]
+    results = [empty(*result) for result in zip(node.results, tile.result_rects, strict=True)]
     given = {place for role, place in launch.slots if role == "result_gradient"}
     given |= {place for place, result in enumerate(node.results) if result == graph.loss_tensor}
     wanted = [place for role, place in launch.slots if role == "operand_gradient"]

@@ -23,21 +23,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.graph.differentiation import find_needed
-from maniple.operators.lowering.launch_form import find_halves
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline
 from maniple.operators.lowering.precision import is_scaled
-from maniple.operators.lowering.step_form import StepForms
+from maniple.operators.lowering.step_form import PASSES, StepForms
+from maniple.operators.lowering.working_copy import COPY, NONE_WORKING, PART, base_of, copies_read, is_passing
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
-    from maniple.operators.lowering.launch_form import BackwardForms
+    from maniple.operators.lowering.launch_form import BackwardForms, RegionRef
+    from maniple.operators.lowering.working_copy import WorkingCopies
     from maniple.operators.training.optimizer import AbstractOptimizer
 
 __all__: list[str] = []
+
+AT_HOME = ("sum", "norm", "update")
+"""What follows from a gradient."""
 
 
 @final
@@ -46,13 +50,14 @@ class Action(NamedTuple):
 
     Args:
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
-            do; ``cast`` gives the values of a parameter as halves; ``forward`` and ``backward`` are an operator's, as
-            are ``input_gradient`` and ``weight_gradient``, of which the latter may come later, and ``again``, forward
-            of what was not kept; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up
-            with all others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
+            do; ``cast`` gives the values of a parameter as halves, ``copy`` gives them to a working copy; ``forward``
+            and ``backward`` are an operator's, as are ``input_gradient`` and ``weight_gradient``, of which the latter
+            may come later, and ``again``, forward of what was not kept; ``sum`` adds the gradient of a micro-batch to
+            that of all; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up with all
+            others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
-        port: where a fetched tensor leaves; of a cast the dtype.
-        part: the micro-batch of a pass; of what is not cut -1.
+        port: where a fetched tensor leaves; of a cast or copy the kind of region; ``first`` of the first sum.
+        part: the micro-batch of a pass, or of a copy or sum for one; of what is not cut -1.
     """
 
     kind: Literal[
@@ -60,12 +65,14 @@ class Action(NamedTuple):
         "clock",
         "hyper",
         "cast",
+        "copy",
         "forward",
         "again",
         "fetch",
         "backward",
         "input_gradient",
         "weight_gradient",
+        "sum",
         "norm",
         "update",
         "rescale",
@@ -100,7 +107,10 @@ class Script:
 
 
 def training_script(
-    graph: Graph, optimizer: AbstractOptimizer | None = None, pipeline: Pipeline | None = None
+    graph: Graph,
+    optimizer: AbstractOptimizer | None = None,
+    pipeline: Pipeline | None = None,
+    working: WorkingCopies = NONE_WORKING,
 ) -> Script:
     """What a training step does.
 
@@ -108,6 +118,7 @@ def training_script(
         graph: the graph.
         optimizer: what updates the weights; None: one that has no numbers that enter.
         pipeline: how operators take turns; None: all go forward, and then backward.
+        working: which weights are read from working copies; where there are some, operators take turns.
 
     Raises:
         RequestError: the graph has no loss, or the lanes of the pipeline wait for each other in a circle.
@@ -122,12 +133,22 @@ def training_script(
         passes += [Pass("backward", node.id, ALL, "") for node in reversed(nodes)]
     else:
         again = [node.id for node in nodes if node.name in pipeline.recomputed]
-        forms = StepForms(graph, nodes, training=True, scaled=scaled, recomputed=again, near=pipeline.near)
+        forms = StepForms(
+            graph,
+            nodes,
+            training=True,
+            scaled=scaled,
+            recomputed=again,
+            near=pipeline.near,
+            working=working,
+            cut=pipeline.parts.count > 1,
+        )
         passes = Passes(graph, nodes, forms, pipeline).merged()
     enters = optimizer is not None and optimizer.enters
     waits = optimizer is not None and needs_squares(graph, optimizer)
     actions = [Action("hyper", 0)] if enters else []
-    actions += [*_arrivals(graph), *_with_casts(graph, _followed(graph, forms, passes, waits=waits))]
+    followed = _later(graph, forms, _followed(graph, forms, passes, waits=waits), working)
+    actions += [*_arrivals(graph), *_with_copies(graph, forms, followed)]
     actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
     return Script(tuple(nodes), tuple(actions), forms, pipeline is not None)
@@ -138,18 +159,27 @@ def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:
     return optimizer.clip_norm is not None or is_scaled(graph)
 
 
-def evaluation_script(graph: Graph) -> Script:
+def evaluation_script(graph: Graph, working: WorkingCopies = NONE_WORKING) -> Script:
     """What an evaluation does: the forward pass of what the outputs need, and the way of the outputs to every rank."""
     nodes = find_needed(graph, graph.outputs.values())
-    fetches = [Action("fetch", tensor, name) for name, tensor in graph.outputs.items()]
-    forward = _with_casts(graph, (Action("forward", node.id) for node in nodes))
-    return Script(tuple(nodes), (*_arrivals(graph), *forward, *fetches), StepForms(graph, nodes, training=False))
+    forms = StepForms(graph, nodes, training=False, working=working)
+    forward = _with_copies(graph, forms, (Action("forward", node.id) for node in nodes))
+    fetches = _fetches(((tensor, name) for name, tensor in graph.outputs.items()), working)
+    return Script(tuple(nodes), (*_arrivals(graph), *forward, *fetches), forms, bool(working.lives))
 
 
-def fetch_script(graph: Graph) -> Script:
+def fetch_script(graph: Graph, working: WorkingCopies = NONE_WORKING) -> Script:
     """What brings every parameter and buffer to every rank."""
-    fetches = tuple(Action("fetch", tensor.id, tensor.name) for tensor in graph.lasting)
-    return Script((), fetches, StepForms(graph, (), training=False))
+    fetches = tuple(_fetches(((tensor.id, tensor.name) for tensor in graph.lasting), working))
+    return Script((), fetches, StepForms(graph, (), training=False), bool(working.lives))
+
+
+def _fetches(tensors: Iterable[tuple[int, str]], working: WorkingCopies) -> Iterator[Action]:
+    """Fetches of some tensors to ports, of a weight that is nowhere whole by a copy that lives as long."""
+    for tensor, port in tensors:
+        if tensor in working.lives:
+            yield Action("copy", tensor, COPY)
+        yield Action("fetch", tensor, port)
 
 
 def _arrivals(graph: Graph) -> Iterator[Action]:
@@ -157,15 +187,19 @@ def _arrivals(graph: Graph) -> Iterator[Action]:
     yield Action("clock", 0)
 
 
-def _with_casts(graph: Graph, actions: Iterable[Action]) -> Iterator[Action]:
-    """Actions, and before the first that reads a parameter as halves its cast."""
-    cast: set[int] = set()
+def _with_copies(graph: Graph, forms: StepForms, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and before the first that reads a copy of a weight, as halves or not, what gives it its values."""
+    made: set[tuple[RegionRef, int]] = set()
     for action in actions:
-        if action.kind == "forward":
-            for tensor, dtype in find_halves(graph, [graph.nodes[action.number]]).items():
-                if tensor not in cast:
-                    yield Action("cast", tensor, dtype)
-                    cast.add(tensor)
+        if action.kind in PASSES:
+            for form in forms.of(action.kind, graph.nodes[action.number]):
+                for kind, tensor in copies_read(form):
+                    part = action.part if is_passing(kind) else ALL
+                    if ((kind, tensor), part) not in made:
+                        made.add(((kind, tensor), part))
+                        yield Action(
+                            "copy" if is_passing(kind) or base_of(kind) == COPY else "cast", tensor, kind, part
+                        )
         yield action
 
 
@@ -177,6 +211,10 @@ def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: 
     uses = {(found.kind, found.node): _parameters(forms, found.kind, nodes[found.node]) for found in passes}
     left = Counter(tensor for found in passes for tensor in uses[found.kind, found.node])
     given = {tensor for found in passes for tensor in _contributed(forms, found.kind, nodes[found.node])} & trained
+    parts = Counter(
+        (tensor, found.part) for found in passes for tensor in _summed(forms, found.kind, nodes[found.node])
+    )
+    begun: set[int] = set()
     updates, fetched = [], False
     for found in passes:
         if not forward and not fetched and found.kind != "forward":
@@ -184,6 +222,11 @@ def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: 
             yield Action("fetch", loss, "loss")
         forward -= found.kind == "forward" and loss in nodes[found.node].results
         yield Action(found.kind, found.node, "", found.part)  # type: ignore[arg-type]
+        for tensor in _summed(forms, found.kind, nodes[found.node]):
+            parts[tensor, found.part] -= 1
+            if not parts[tensor, found.part]:
+                yield Action("sum", tensor, "" if tensor in begun else "first", found.part)
+                begun.add(tensor)
         done = uses[found.kind, found.node]
         left.subtract(done)
         complete = [tensor for tensor in done if not left[tensor] and tensor in given]
@@ -194,6 +237,24 @@ def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: 
     yield from updates if waits else []
 
 
+def _later(graph: Graph, forms: StepForms, actions: Iterable[Action], working: WorkingCopies) -> Iterator[Action]:
+    """Actions, where what follows from the gradient of a weight that is whole only in passes comes one operator later.
+
+    It takes its turn, or gradients of many layers could be on their way at once; so those of one are while the next are
+    computed.
+    """
+    waiting: list[Action] = []
+    for action in actions:
+        if action.kind in AT_HOME and working.lives.get(action.number) == "pass":
+            waiting.append(action)
+            continue
+        yield action
+        if action.kind in PASSES and _contributed(forms, action.kind, graph.nodes[action.number]):
+            yield from waiting
+            waiting = []
+    yield from waiting
+
+
 def _contributed(forms: StepForms, kind: str, node: Node) -> list[int]:
     """The tensors to whose gradients a pass of a node contributes."""
     wanted = {
@@ -202,8 +263,14 @@ def _contributed(forms: StepForms, kind: str, node: Node) -> list[int]:
     return [tensor for tensor in forms.backward.contributed(node) if tensor in wanted] if wanted else []
 
 
+def _summed(forms: StepForms, kind: str, node: Node) -> list[int]:
+    """The parameters of which a pass of a node contributes to the gradient of its micro-batch, which is then added."""
+    used = (need.region for form in forms.of(kind, node) for need in form.requirements)
+    return list(dict.fromkeys([number for role, number in used if role == PART]))
+
+
 def _parameters(forms: StepForms, kind: str, node: Node) -> list[int]:
     """The parameters to whose gradients a pass of a node contributes, and then those that it only reads."""
     read = (need.region for form in forms.of(kind, node) for need in form.requirements if need.access == "read")
-    values = [number for role, number in read if role == "value"]
+    values = [number for role, number in read if role == "value" or is_passing(role)]
     return list(dict.fromkeys([*_contributed(forms, kind, node), *values]))

@@ -17,12 +17,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, final
 
 from maniple.operators.lowering.launch_form import BackwardForms, forward_form
+from maniple.operators.lowering.working_copy import NONE_WORKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
+    from maniple.operators.lowering.working_copy import WorkingCopies
 
 __all__: list[str] = []
 
@@ -41,6 +43,8 @@ class StepForms:
         scaled: whether the gradient of the loss is its scale instead of 1.
         recomputed: the numbers of the nodes whose results are not kept for backward.
         near: whether a node reads what another computes again of a tensor, and not what it was given in forward.
+        working: which weights are read from working copies.
+        cut: whether there are several micro-batches.
     """
 
     def __init__(
@@ -52,8 +56,11 @@ class StepForms:
         scaled: bool = False,
         recomputed: Collection[int] = (),
         near: Callable[[Node, Node, int], bool] = lambda _reader, _writer, _tensor: True,
+        working: WorkingCopies = NONE_WORKING,
+        cut: bool = False,
     ) -> None:
         self._graph, self._near, self._training = graph, near, training
+        self._working, self._cut = working, cut
         self.backward = BackwardForms(graph, nodes if training else (), scaled=scaled)
         self.recomputed = frozenset(recomputed)
         self._writer = {result: node for node in nodes if node.id in self.recomputed for result in node.results}
@@ -68,7 +75,8 @@ class StepForms:
         """
         key = kind, node.id
         if key not in self._made:
-            self._made[key] = tuple(self._forms(kind, node))
+            backward, worked = kind != "forward", self._working.worked
+            self._made[key] = tuple([worked(f, backward=backward, cut=self._cut) for f in self._forms(kind, node)])
         return self._made[key]
 
     def again(self, node: Node, kind: str) -> list[Node]:

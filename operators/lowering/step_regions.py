@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.launch_form import SAVED_PLACES
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
+from maniple.operators.lowering.working_copy import COPY, PART, base_of, is_passing
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.operators.operator.scratchpad import Scratchpads
 from maniple.operators.training import loss_scale
@@ -24,7 +25,7 @@ __all__: list[str] = []
 
 SAVED = {"saved": "", "unread": ".unread"}
 """What the name of what a node saves has behind it."""
-SUFFIX = {"value": "", "gradient": ".grad", "again": ".again"}
+SUFFIX = {"value": "", "gradient": ".grad", "again": ".again", PART: ".grad.part"}
 """What the name of a tensor's region has behind that of the tensor."""
 
 
@@ -65,7 +66,8 @@ class StepRegions:
             return self.clock
         if ref[0] == "scale":
             return self._held[loss_scale.NAME].value
-        key = ref, part if self.is_apart(ref) else ALL
+        own = self.is_apart(ref) or ref[0] == PART or is_passing(ref[0])
+        key = ref, part if own else ALL
         if key not in self._made:
             self._made[key] = self._make(*key)
         return self._made[key]
@@ -131,8 +133,11 @@ class StepRegions:
             name, dtype = f"{node.name}.{saved.name}{SAVED[kind]}", saved.dtype or first
         else:
             info, axis = self._tensors[number], self.parts.written(number)
-            name, shape = info.name + SUFFIX.get(kind, ".half"), info.shape
-            dtype = kind if kind in HALF_DTYPES else gradient_dtype(info.dtype) if kind == "gradient" else info.dtype
+            name, shape, copy = info.name + SUFFIX.get(kind, ""), info.shape, base_of(kind)
+            if copy:
+                name += (f".{COPY}" if copy == COPY else ".half") + kind.removeprefix(copy)
+            dtype = gradient_dtype(info.dtype) if kind in {"gradient", PART} else info.dtype
+            dtype = copy if copy in HALF_DTYPES else dtype
         return self._table.region(name + mark, shape if part == ALL else self.parts.local_shape(shape, axis), dtype)
 
 

@@ -10,6 +10,7 @@ from maniple.operators.plan.pipeline_plan import PipelinePlan as PipelinePlan
 from maniple.operators.plan.pipeline_plan import check_micro_batches, pipeline_order, stage_graph
 from maniple.operators.plan.plan_file import Term as Term
 from maniple.operators.plan.plan_table import fold_rows, ranges
+from maniple.operators.plan.sharding import sharded
 from maniple.operators.plan.weight_home import default_home as default_home
 from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
 from maniple.operators.rules.configuration import Predicted as Predicted
@@ -135,6 +136,21 @@ class Plan:
         given = tuple(StagePlan(tuple(stage)) for stage in stages) or self.stages
         return replace(self, stages=given, pipeline=PipelinePlan(order, micro_batches))
 
+    def with_zero(self, stage: int, graph: Graph, machine: Machine) -> Self:
+        """The same plan with the homes of its weights as a stage of ZeRO has them; see `sharding`.
+
+        Args:
+            stage: 0: value and optimizer state whole wherever a weight is used; 1: the state spread over who uses it;
+                2: gradients of micro-batches added up there too; 3: values whole only while they are used.
+            graph: the plan's graph.
+            machine: the machine that it runs on.
+
+        Raises:
+            RequestError: there is no such stage, or stage 0 of a weight that is used in parts that overlap.
+        """
+        homes = sharded(graph, self._operators, self._weights, machine, stage)
+        return replace(self, weights=tuple(homes.items()))
+
     def for_graph(self, graph: Graph) -> Self:
         """The same plan for the same graph at another batch size.
 
@@ -197,6 +213,7 @@ class Plan:
             lines += [f"{name}: {split}{copies} on {where}" + (f", {again}" if again else ""), *why]
         if operator is None:
             lines += [f"{term}: {value}" for term, value in reasons.get("", ())]
+            lines += self._told_copies()
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -275,6 +292,16 @@ class Plan:
         order = self.pipeline.order if len(self.pipeline.order) < 40 else "an order written out"
         counted = f"{stages} stage{'s' * (stages > 1)}, {parts} micro-batch{'es' * (parts > 1)}"
         return [f"pipeline: {order}, {counted}"]
+
+    def _told_copies(self) -> list[str]:
+        """Which weights are not whole from step to step where they are used; nothing where all are."""
+        lines = []
+        for copy, told in (("pass", "in forward, and again in backward"), ("step", "from first use to last")):
+            count = sum(home.copy == copy for _, home in self.weights)
+            lines += [f"weights: {count} of {len(self.weights)} are whole only while they are used, {told}"] * (
+                count > 0
+            )
+        return lines
 
     def _headline(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 3
+VERSION = 4
 """The version of the file that this code reads and writes."""
 
 Term = str | int | float | bool | None

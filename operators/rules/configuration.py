@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Literal, Self, cast, final, get_args
 
 from maniple.process.error import RequestError
 
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from maniple.process.file_entry import Entry
 
 __all__: list[str] = []
+
+Copy = Literal["kept", "step", "pass"]
+"""How long a memory keeps what it reads of a weight besides its home; see `WeightPlan`."""
+Sums = Literal["use", "home"]
+"""Where the gradients of micro-batches add up."""
 
 
 @final
@@ -100,6 +105,10 @@ class WeightPlan:
         processors: a processor for every replica of every block, laid out as in ``OperatorPlan``; its memory holds
             the block and it runs the block's update.
         replicas: how many processors hold and update each block.
+        copy: how long what a memory reads of the weight is there: ``kept`` beside the home from step to step; apart
+            from it for a ``step``, from first use to last; or for a ``pass``: let go after its last use forward and
+            gathered again for backward, of each micro-batch by itself.
+        sums: where the gradients of micro-batches add up: whole where they are computed (``use``), or at ``home``.
 
     Raises:
         RequestError: the number of processors is not the number of replicas of blocks.
@@ -108,6 +117,8 @@ class WeightPlan:
     degrees: tuple[int, ...]
     processors: tuple[int, ...]
     replicas: int = 1
+    copy: Copy = "kept"
+    sums: Sums = "use"
 
     def __post_init__(self) -> None:
         """Check that there is a processor for every replica of every block."""
@@ -119,6 +130,8 @@ class WeightPlan:
             "degrees": list(self.degrees),
             "replicas": self.replicas,
             "processors": list(self.processors),
+            "copy": self.copy,
+            "sums": self.sums,
         }
 
     @classmethod
@@ -128,12 +141,13 @@ class WeightPlan:
         Raises:
             RequestError: the entry is wrong; the message names the place.
         """
-        table = entry.table(("degrees", "replicas", "processors"))
+        table = entry.table(("degrees", "replicas", "processors", "copy", "sums"))
         degrees = tuple(degree.integer(1) for degree in table["degrees"].elements())
         replicas = table["replicas"].integer(1)
         processors = tuple(processor.integer(0) for processor in table["processors"].elements())
         _check_entry(table["processors"], prod(degrees), replicas, processors)
-        return cls(degrees, processors, replicas)
+        copy, sums = table["copy"].choice(get_args(Copy)), table["sums"].choice(get_args(Sums))
+        return cls(degrees, processors, replicas, cast("Copy", copy), cast("Sums", sums))
 
 
 @final

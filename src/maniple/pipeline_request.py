@@ -1,4 +1,4 @@
-"""What a command asks of the pipeline of a plan: the order of its stages, by name or from a file, and micro-batches."""
+"""What a command asks of a plan that was found: the order of its stages, micro-batches, and the homes of its weights."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 ORDER_HELP = "How the stages take turns: gpipe, 1f1b, another name, or a CSV of actions.  [default: the strategy's]"
+ZERO_HELP = "Homes of weights by a stage of ZeRO, 0 to 3.  [default: the strategy's]"
 MICRO_BATCHES_HELP = "Into how many parts the samples of a step are cut.  [default: the strategy's]"
 
 
-def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro_batches: int | None) -> Plan:
+def in_turn(
+    plan: Plan,
+    graph: Graph,
+    machine: Machine,
+    order: str | None,
+    micro_batches: int | None,
+    zero: int | None = None,
+) -> Plan:
     """The plan whose stages take turns as is asked; one without stages accumulates gradients over the micro-batches.
 
     Args:
@@ -27,10 +35,12 @@ def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro
         machine: its machine.
         order: the name of an order, or a file of one; None: the plan's, or 1f1b.
         micro_batches: how many; None: the file's, or the plan's.
+        zero: the stage of ZeRO whose homes the weights get; None: the plan's homes.
 
     Raises:
-        RequestError: the order is none, or not one of the plan's stages, or nothing says how many micro-batches.
+        RequestError: there is no such stage of ZeRO, or the order is none, or not one of the plan's stages, or nothing says how many micro-batches.
     """
+    plan = plan if zero is None else plan.with_zero(zero, graph, machine)
     if order is None and micro_batches is None:
         return plan
     from maniple.operators.lowering.expansion import check_turns
@@ -51,14 +61,16 @@ def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro
     return made
 
 
-def refuse_turns(order: str | None, micro_batches: int | None) -> None:
-    """Refuse turns of a frontier's plans.
+def refuse_turns(order: str | None, micro_batches: int | None, zero: int | None = None) -> None:
+    """Refuse turns, and homes, of a frontier's plans.
 
     Raises:
         RequestError: an order or a number of micro-batches was asked for.
     """
-    if order is not None or micro_batches is not None:
-        raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
+    if order is not None or micro_batches is not None or zero is not None:
+        raise RequestError(
+            "--order, --micro-batches, --zero: expected a search of one plan, and a frontier has several"
+        )
 
 
 def _text(file: str) -> str:

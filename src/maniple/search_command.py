@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn, refuse_turns
+from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP, in_turn, refuse_turns
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--semantics", multiple=True, metavar="KEY=VALUE", help="What may change results: precision=bf16.")
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("--order", help=ORDER_HELP)
+@click.option("--zero", type=int, help=ZERO_HELP)
 @click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -76,6 +77,7 @@ def search(
     memory: str | None,
     order: str | None,
     micro_batches: int | None,
+    zero: int | None,
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
@@ -114,10 +116,10 @@ def search(
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        refuse_turns(order, micro_batches)
+        refuse_turns(order, micro_batches, zero)
         answer = answer.with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
-    plan = _with_terms(in_turn(answer, graph, machine, order, micro_batches), where, told)
+    plan = _with_terms(in_turn(answer, graph, machine, order, micro_batches, zero), where, told)
     return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
 
 

@@ -1,9 +1,9 @@
 """Expanded programs: the launches of a step whose operators take turns, under a plan that changes.
 
 Where stages take turns with micro-batches, what comes when depends on the plan: which processors share a lane, which
-operators are composed of others, what is computed again. Such a step is taken from the expansion itself: its launches
-are those that the runtime would run, action by action of the same script. A change expands again the actions that it
-touches; where it changes the script, all of them.
+operators are composed of others, what is computed again, which weights are read from working copies. Such a step is
+taken from the expansion itself: its launches are those that the runtime would run, action by action of the same script.
+A change expands again the actions that it touches; where it changes the script, all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy as np
 from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.precision import apply_semantics
+from maniple.operators.lowering.step_form import PASSES
 from maniple.operators.lowering.weight import Weight, scale_home, weights
+from maniple.operators.lowering.working_copy import COPY, WorkingCopies
 from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.weight_home import default_home, planned_home
 from maniple.operators.rules.task_placement import memory_by_processor
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.lowering.script import Action, Script
+    from maniple.operators.lowering.script import Script
     from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies]
+"""What determines a step's script: the order, what is composed, what is computed again, the working copies."""
 LAUNCHES = 4
 """An action of a script has so many places; no action has as many launches."""
 
@@ -65,12 +69,12 @@ class _Step:
         form: what determines the script.
         expansion: gives its launches.
         script: what it does.
-        stages: the stage of each operator of the lowered graph.
+        stages: by action in turn the stage whose turn it is.
         actions: the places in the script of what must be expanded again, by what was changed: an operator of the
             lowered graph, or a weight whose home is another.
     """
 
-    form: tuple[PipelineOrder | None, frozenset[str], frozenset[str]]
+    form: Form
     expansion: Expansion
     script: Script
     stages: Mapping[int, int]
@@ -170,7 +174,9 @@ class ExpandedProgram:
                 wanted |= {operand for operand in node.operands if operand in lasting}
                 written = {buffer for buffer, value in self.graph.assignments.items() if value in node.results}
                 wanted |= written - read
-        return {lasting[t]: default_home(self.graph, plan.operators, lasting[t], self.machine) for t in sorted(wanted)}
+        homes = {lasting[t]: default_home(self.graph, plan.operators, lasting[t], self.machine) for t in sorted(wanted)}
+        olds = {name: plan.weight(name) for name in homes}
+        return {name: replace(home, copy=olds[name].copy, sums=olds[name].sums) for name, home in homes.items()}
 
     def _settle(self, homes: Mapping[str, WeightPlan]) -> set[str]:
         """Give weights other homes; returns their names."""
@@ -196,7 +202,7 @@ class ExpandedProgram:
         """
         composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
-        form = plan.order(self.graph), frozenset(composed), frozenset(again)
+        form = plan.order(self.graph), frozenset(composed), frozenset(again), WorkingCopies.of(self.graph, plan)
         step: _Step | None = self._now.get("step")
         if step is None or step.form != form:
             step = self._begin(plan, form)
@@ -217,11 +223,12 @@ class ExpandedProgram:
         for place in places:
             action = step.script.actions[place]
             launches = step.expansion.launches_of(action, step.script, self.optimizer)
+            turn = step.stages.get(place, 0), action.kind, max(action.part, 0)
             for number in range(LAUNCHES):
-                made = self._placed(launches[number], step, action, placing) if number < len(launches) else None
+                made = self._placed(launches[number], turn, placing) if number < len(launches) else None
                 self.table.put(place * LAUNCHES + number, made)
 
-    def _begin(self, plan: Plan, form: tuple[PipelineOrder | None, frozenset[str], frozenset[str]]) -> _Step:
+    def _begin(self, plan: Plan, form: Form) -> _Step:
         """A step as another script has it."""
         expansion = Expansion(self.graph, plan, self.machine, self._now["held"], self._regions)
         script = expansion.training_script(self.optimizer)
@@ -232,17 +239,16 @@ class ExpandedProgram:
             )
         stages = stages_of(expansion.plan.stages, [node.name for node in script.nodes])
         staged = {node.id: stages[node.name] for node in script.nodes}
-        step = _Step(form, expansion, script, staged, _actions_by_cause(expansion.graph, script))
+        step = _Step(form, expansion, script, _stages(script, staged), _actions_by_cause(expansion.graph, script))
         self.table.set(self._now, "step", step)
         self.table.set(self._now, "lowered", expansion.plan)
         return step
 
-    def _placed(self, launch: Launch, step: _Step, action: Action, placing: Placing) -> PlacedLaunch:
+    def _placed(self, launch: Launch, turn: tuple[int, str, int], placing: Placing) -> PlacedLaunch:
         """A launch with its rows, and its uses as arrays."""
         rows = launch_rows(LaunchTasks.of(launch), self.costs)
         uses = tuple((self._key(need.region), self._use(launch, need, placing)) for need in launch.requirements)
-        turn = (step.stages[action.number], action.kind, max(action.part, 0)) if launch.in_turn else None
-        return PlacedLaunch(launch.name, rows, uses, turn)
+        return PlacedLaunch(launch.name, rows, uses, turn if launch.in_turn else None)
 
     def _use(self, launch: Launch, need: Requirement, placing: Placing) -> Use:
         placed = PlacedUses.of(placing.uses(launch, need))
@@ -266,7 +272,26 @@ class ExpandedProgram:
         owner = region.name.removesuffix(".grad")
         if owner in self._made and owner != region.name:
             return "gradient", -1, self.graph.tensor(owner).id
+        owner, of, what = region.name.rpartition(f".{COPY}")
+        if (
+            of
+            and owner in self._made
+            and not what.strip(".#0123456789").removeprefix("forward").removeprefix("backward")
+        ):
+            return "copy", region.id, self.graph.tensor(owner).id
         return known.get(region.name, ("tile", 0, region.id))
+
+
+def _stages(script: Script, staged: Mapping[int, int]) -> dict[int, int]:
+    """By place in the script the stage of a pass; of a copy that of the pass behind it, of what else is done before."""
+    found: dict[int, int] = {}
+    stage = 0
+    for place, (kind, number, *_) in enumerate(script.actions):
+        stage = found[place] = staged[number] if kind in PASSES else stage
+    for place in reversed(range(len(script.actions))):
+        kind = script.actions[place].kind
+        stage = found[place] = stage if kind == "copy" else found[place]
+    return found
 
 
 def _actions_by_cause(graph: Graph, script: Script) -> dict[tuple[str, str], tuple[int, ...]]:
@@ -285,7 +310,7 @@ def _actions_by_cause(graph: Graph, script: Script) -> dict[tuple[str, str], tup
             causes = [("operator", name) for name in (drawing if kind == "clock" else readers.get(number, []))]
         elif kind == "hyper":
             causes = [("weight", name) for name in trained]
-        elif kind in {"update", "norm", "assign", "cast"}:
+        elif kind in {"update", "norm", "assign", "cast", "copy", "sum"}:
             causes = [("weight", tensors[number].name)]
         else:
             causes = [("operator", nodes[number].name)] if kind not in {"fetch", "rescale"} else []

@@ -3,7 +3,7 @@
     ===========  =======================================================================================
     kind         what counts
     ===========  =======================================================================================
-    parameters   parameters and buffers: every copy that a memory keeps from step to step
+    parameters   parameters and buffers: every copy that a memory keeps from step to step, and working copies
     gradients    of parameters: what the tasks of a memory contribute, and the sum where it is read
     optimizer    the optimizer's state
     activations  inputs, results of operators, what is saved for the way back, and the gradients of all of
@@ -70,6 +70,8 @@ def region_kind(key: RegionKey, graph: Graph) -> MemoryKind:
         return MemoryKind.SCRATCH
     if what == "state":
         return MemoryKind.OPTIMIZER
+    if what == "copy":
+        return MemoryKind.PARAMETERS
     if number < 0 and what in {"value", "gradient"} and graph.tensors[tensor].lasting:
         return MemoryKind.PARAMETERS if what == "value" else MemoryKind.GRADIENTS
     return MemoryKind.ACTIVATIONS

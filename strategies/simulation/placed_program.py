@@ -14,6 +14,7 @@ from maniple.operators.lowering.weight import scale_home
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
+from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import HIGH, LOW, hulls
 from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
@@ -115,6 +116,12 @@ class Program:
                 self._settle_in(tensor, self._default_home(tensor))
         else:
             for tensor, home in weights.items():
+                if home.copy != "kept":
+                    name = plan_free.tensors[tensor].name
+                    raise RequestError(
+                        f"simulation: {name}: expected a home whose copies are kept, as all of the plan are that it "
+                        f"began with, got copy {home.copy!r}; make another simulation, of a plan with working copies"
+                    )
                 self._settle_in(tensor, self._find(self._home, plan_free.tensors[tensor].shape, home))
         for info in plan_free.graph.inputs:
             if info.id in reads:

@@ -384,7 +384,8 @@ def _program(
     graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
 ) -> Program | ExpandedProgram:
     """The launches of a step: where operators take turns, what comes when depends on the plan."""
-    if plan.pipeline is None and not any(operator.recompute for _, operator in plan.operators):
+    again = any(operator.recompute for _, operator in plan.operators)
+    if plan.pipeline is None and not again and all(home.copy == "kept" for _, home in plan.weights):
         semantics = dict(plan.semantics)
         return Program(PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer), plan, costs)
     from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without

@@ -42,6 +42,8 @@ def stage_table(simulation: Simulation, columns: int = COLUMNS) -> list[str]:
     for processor, rows in sorted(taken.items()):
         own = slices.setdefault(processor, [{} for _ in range(columns)])
         for (stage, kind, part), begin, end in rows:
+            if kind not in LETTERS:  # copies and sums of weights
+                continue
             stages.setdefault(processor, set()).add(stage)
             label = f"{stage}{LETTERS[kind]}{part}"
             for column in range(begin // width, min(columns, -(-end // width))):

@@ -37,7 +37,8 @@ class Drawn:
     def whole(self) -> mp.Plan:
         """The plan without the pipeline, that keeps all."""
         operators = tuple((name, replace(operator, recompute=False)) for name, operator in self.plan.operators)
-        return replace(self.plan, operators=operators, stages=(), pipeline=None)
+        weights = tuple((name, replace(home, copy="kept", sums="use")) for name, home in self.plan.weights)
+        return replace(self.plan, operators=operators, weights=weights, stages=(), pipeline=None)
 
 
 def drawn(chance: Random, *, orders: tuple[str, ...] = ORDERS) -> Drawn:
@@ -57,18 +58,25 @@ def drawn(chance: Random, *, orders: tuple[str, ...] = ORDERS) -> Drawn:
         config = placed(graph, node, group, chance)
         again = chance.random() < 0.3 and (node.name not in losses or micro_batches == 1)
         operators.append((node.name, replace(config, recompute=again)))
-    weights = tuple(
-        (tensor.name, WeightPlan((1,) * len(tensor.shape), (chance.randrange(PROCESSORS),))) for tensor in graph.lasting
-    )
-    plan = mp.Plan(graph.fingerprint(), "drawn", tuple(operators), weights)
+    plan = mp.Plan(graph.fingerprint(), "drawn", tuple(operators), ())
     # Of two losses, and of one whose classes are split, backward reads what all micro-batches add up to.
     reads_all = any(operator.degree("c") > 1 for name, operator in operators if "cross_entropy" in name)
     reads_all |= any(node.operator.name == "opaque" for node in graph.nodes)
     order = "gpipe" if reads_all and micro_batches > 1 else chance.choice(orders)
     plan = plan.with_pipeline(stages, order=order, micro_batches=micro_batches)
+    plan = replace(plan, weights=tuple((tensor.name, living(tensor.shape, chance)) for tensor in graph.lasting))
     again = [name for name, operator in operators if operator.recompute]
     said = f"{order}, {micro_batches} of {graph.batch}, stages {stages} on {groups}, again {again}\n{graph}"
-    return Drawn(graph, plan, said)
+    return Drawn(graph, plan, f"{said}\n{plan.weights}")
+
+
+def living(shape: tuple[int, ...], chance: Random) -> WeightPlan:
+    """A home in one block or in two, whose working copies live for some time, and where gradients add up anywhere."""
+    blocks = min(shape[0], chance.choice((1, 2)))
+    degrees = (blocks, *(1 for _ in shape[1:]))
+    home = WeightPlan(degrees, tuple(chance.sample(range(PROCESSORS), blocks)))
+    copy, sums = chance.choice(("kept", "kept", "step", "pass")), chance.choice(("use", "home"))
+    return replace(home, copy=copy, sums=sums)
 
 
 def both(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
