@@ -1,8 +1,8 @@
 """Working copies: what tasks read of a weight apart from its home, for as long as they do.
 
-A home lasts: its blocks with the optimizer's state, spread over memories as the plan says. A working copy is a region of
-the step: a launch at the home writes the blocks into it, where tasks read it the analysis of validity gathers them, and
-where nobody reads it any more its place is another's. For how long one lives says the home's `copy`:
+A home lasts: its blocks with the optimizer's state, spread over memories as the plan says. A working copy is a region
+of the step: a launch at the home writes the blocks into it, where tasks read it the analysis of validity gathers them,
+and where nobody reads it any more its place is another's. For how long one lives says the home's `copy`:
 
     home of w      forward reads           backward reads          gathered
     kept           w                       w                       once, after the update; stays from step to step
@@ -17,9 +17,11 @@ A weight that is read as halves is cast into its copy: what is gathered are halv
 Launches take turns where there are such copies, so that each is made right before its first use: all could be made when
 a step begins, and would be there together.
 
+What follows from the gradient of a weight that is whole only in passes takes its turn too, one operator later.
+
 Gradients of micro-batches add up where they are computed, each processor its own contributions, whole; or at home
-(`sums`): the gradient of one micro-batch, `w.grad.part#0`, is folded into the blocks of the home, and these are added to
-those of `w.grad`.
+(`sums`): the gradient of one micro-batch, `w.grad.part#0`, is folded into the blocks of the home, and these are added
+to those of `w.grad`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a command asks of a plan that was found: the order of its stages, micro-batches, and the homes of its weights."""
+"""What a command asks of a plan that was found: the order of its stages, micro-batches, the homes of its weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def in_turn(
         zero: the stage of ZeRO whose homes the weights get; None: the plan's homes.
 
     Raises:
-        RequestError: there is no such stage of ZeRO, or the order is none, or not one of the plan's stages, or nothing says how many micro-batches.
+        RequestError: there is no such stage of ZeRO, or the order is none, or not one of the plan's stages, or nothing
+            says how many micro-batches.
     """
     plan = plan if zero is None else plan.with_zero(zero, graph, machine)
     if order is None and micro_batches is None:

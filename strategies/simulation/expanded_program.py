@@ -272,25 +272,21 @@ class ExpandedProgram:
         owner = region.name.removesuffix(".grad")
         if owner in self._made and owner != region.name:
             return "gradient", -1, self.graph.tensor(owner).id
-        owner, of, what = region.name.rpartition(f".{COPY}")
-        if (
-            of
-            and owner in self._made
-            and not what.strip(".#0123456789").removeprefix("forward").removeprefix("backward")
-        ):
+        owner, copied, _ = region.name.rpartition(f".{COPY}")
+        if copied and owner in self._made:
             return "copy", region.id, self.graph.tensor(owner).id
         return known.get(region.name, ("tile", 0, region.id))
 
 
 def _stages(script: Script, staged: Mapping[int, int]) -> dict[int, int]:
-    """By place in the script the stage of a pass; of a copy that of the pass behind it, of what else is done before."""
+    """By place in the script the stage of a pass; of what comes for one, a copy or an input, its; else the last's."""
     found: dict[int, int] = {}
     stage = 0
     for place, (kind, number, *_) in enumerate(script.actions):
         stage = found[place] = staged[number] if kind in PASSES else stage
     for place in reversed(range(len(script.actions))):
         kind = script.actions[place].kind
-        stage = found[place] = stage if kind == "copy" else found[place]
+        stage = found[place] = stage if kind in {"copy", "input"} else found[place]
     return found
 
 
