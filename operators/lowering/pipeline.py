@@ -75,7 +75,7 @@ def pipeline_of(order: PipelineOrder | None, graph: Graph, plan: Plan) -> Pipeli
         plan: the plan for it.
     """
     recomputed = frozenset(name for name, operator in plan.operators if operator.recompute)
-    if order is None and not recomputed and all(home.copy == "kept" for _, home in plan.weights):
+    if order is None and not plan.takes_turns:
         return None
     names = [node.name for node in graph.nodes]
     if order is None:

@@ -124,6 +124,12 @@ class Plan:
             return None
         return pipeline_order(stage_graph(graph, self.stages, self._operators), self.pipeline)
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether launches take turns: of micro-batches, of what is computed again, of weights' working copies."""
+        again = any(operator.recompute for _, operator in self.operators)
+        return self.pipeline is not None or again or any(home.copy != "kept" for _, home in self.weights)
+
     def with_pipeline(self, stages: Sequence[Sequence[str]] = (), *, order: str = "1f1b", micro_batches: int) -> Self:
         """The same plan as a pipeline; whether it can run, `validate` says.
 

@@ -384,8 +384,7 @@ def _program(
     graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
 ) -> Program | ExpandedProgram:
     """The launches of a step: where operators take turns, what comes when depends on the plan."""
-    again = any(operator.recompute for _, operator in plan.operators)
-    if plan.pipeline is None and not again and all(home.copy == "kept" for _, home in plan.weights):
+    if not plan.takes_turns:
         semantics = dict(plan.semantics)
         return Program(PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer), plan, costs)
     from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without
