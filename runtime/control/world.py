@@ -57,6 +57,7 @@ class World:
         stepper: what takes on this rank together with others of the process; None where it has threads.
         headway: how far this rank has come, for whoever watches it.
         turn: which thread makes its program.
+        attempt: how often the run was begun before, and began again since: see `maniple run --max-restarts`.
     """
 
     rank: int
@@ -81,6 +82,7 @@ class World:
     stepper: Stepper | None = None
     headway: Headway = field(default_factory=Headway)
     turn: Turn = field(default_factory=Turn)
+    attempt: int = 0
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -194,6 +196,9 @@ def _join(launch: LaunchEnvironment) -> World:
     atexit.register(leave)
     if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
         bind_to(launch.bound)
+    boards = dict(enumerate(launch.shared, launch.shared_from))
+    pipes = dict(enumerate(launch.wakeup_pipes, launch.shared_from))
+    shared = SharedMemory(launch.rank, boards, pipes) if boards else None
     return World(
         rank=launch.rank,
         size=launch.world_size,
@@ -205,15 +210,7 @@ def _join(launch: LaunchEnvironment) -> World:
         hosts=welcome.hosts,
         control=control,
         transport=transport,
-        shared=(
-            SharedMemory(
-                launch.rank,
-                dict(enumerate(launch.shared, launch.shared_from)),
-                dict(enumerate(launch.wakeup_pipes, launch.shared_from)),
-            )
-            if launch.shared
-            else None
-        ),
+        shared=shared,
         mapper=launch.mapper,
         record=launch.record,
         report=launch.report,
@@ -221,4 +218,5 @@ def _join(launch: LaunchEnvironment) -> World:
         device=launch.device,
         machine=launch.machine,
         headway=headway,
+        attempt=welcome.attempt,
     )
