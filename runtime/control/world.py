@@ -57,6 +57,7 @@ class World:
         stepper: what takes on this rank together with others of the process; None where it has threads.
         headway: how far this rank has come, for whoever watches it.
         turn: which thread makes its program.
+        memory_bytes: the most that the program may have of each memory, if the launcher was told so.
     """
 
     rank: int
@@ -81,6 +82,7 @@ class World:
     stepper: Stepper | None = None
     headway: Headway = field(default_factory=Headway)
     turn: Turn = field(default_factory=Turn)
+    memory_bytes: int | None = None
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -221,4 +223,5 @@ def _join(launch: LaunchEnvironment) -> World:
         device=launch.device,
         machine=launch.machine,
         headway=headway,
+        memory_bytes=launch.memory_bytes,
     )
