@@ -200,7 +200,7 @@ class VariableElimination(Generic[Values]):
     def _first_of(self, equals: Mapping[int, int]) -> int:
         """The operator whose step is least, that of equal ones counted once: one that was met costs nothing more."""
         met = self.met or {}
-        first = dict(zip(reversed(equals.values()), reversed(equals.keys()), strict=True))
+        first = {step: number for number, step in reversed(list(equals.items()))}
         counts = Counter(equals.values())
 
         def cost(step: int) -> tuple[float, int, int]:
