@@ -176,8 +176,7 @@ def _join(launch: LaunchEnvironment) -> World:
         # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
         import_module("maniple.runtime.transports.shared_counter")
     opened = TRANSPORTS.lookup(launch.transport) if launch.world_size > 1 else None
-    guard = Guard(launch.encrypt_tiles, launch.verify_tiles)
-    wanted: dict[str, Any] = {"guard": guard} if guard else {}  # that it can, the launcher has seen to
+    wanted: dict[str, Any] = {"guard": guard} if (guard := Guard(launch.encrypt_tiles, launch.verify_tiles)) else {}
     place = launch.rank, launch.world_size, launch.token, launch.interface
     transport = None if opened is None else opened(*place, **wanted)
     headway = Headway()
@@ -219,9 +218,9 @@ def _join(launch: LaunchEnvironment) -> World:
         mapper=launch.mapper,
         record=launch.record,
         report=launch.report,
+        memory_bytes=launch.memory_bytes,
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,
         headway=headway,
-        memory_bytes=launch.memory_bytes,
     )

@@ -331,8 +331,7 @@ def _drive(
         if pool is not None:
             state = pool.settle(state)
         if problem.objective == PARETO:
-            found = strategy.frontier(state)
-            return found if interrupted else _run_off_frontier(found, problem, costs)
+            return _run_off_frontier(strategy.frontier(state), problem, None if interrupted else costs)
         return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
 
 
@@ -352,17 +351,10 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
         return result
 
 
-def _run_off_frontier(found: Frontier, problem: Problem, costs: Costs) -> Frontier:
-    """The frontier, or those of its points that are trades by what their tasks take side by side."""
-    if not costs.timing or len(found) < 2:
-        return found
-    from maniple.strategies.search.frontier_runoff import decide_frontier
+def _run_off_frontier(found: Frontier, problem: Problem, costs: Costs | None) -> Frontier:
+    from maniple.strategies.search.frontier_runoff import settle
 
-    try:
-        again = costs.side_by_side([point.plan for point in found])
-        return found if again is None else decide_frontier(problem, again, found)
-    except KeyboardInterrupt:
-        return found
+    return found if costs is None or not costs.timing else settle(problem, found, costs.side_by_side)
 
 
 def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:

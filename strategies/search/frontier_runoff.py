@@ -20,11 +20,29 @@ from maniple.strategies.search.runoff import slower
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint
     from maniple.strategies.interface.strategy import Problem
 
 __all__: list[str] = []
+
+
+def settle(problem: Problem, found: Frontier, side_by_side: Callable[[Sequence[Plan]], Repeated | None]) -> Frontier:
+    """What a search gives: its frontier, or those of its points that are trades by what their tasks take side by side.
+
+    Args:
+        problem: what was searched.
+        found: its frontier.
+        side_by_side: times the tasks of plans; None: nothing is timed here.
+    """
+    try:
+        again = side_by_side([point.plan for point in found]) if len(found) > 1 else None
+        return found if again is None else decide_frontier(problem, again, found)
+    except KeyboardInterrupt:
+        return found
 
 
 def decide_frontier(problem: Problem, costs: Repeated, found: Frontier) -> Frontier:
