@@ -62,6 +62,7 @@ class LaunchRequest:
         survey: whether the program only looks at the hosts, which may differ.
         max_restarts: how often the run may begin again after a rank or host failed.
         min_nodes: nodes that it may go on with where hosts were lost; None for all.
+        memory_bytes: the most that programs may have of each memory; None for all that is there.
 
     Raises:
         RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
@@ -92,6 +93,7 @@ class LaunchRequest:
     survey: bool = False
     max_restarts: int = 0
     min_nodes: int | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""

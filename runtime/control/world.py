@@ -58,6 +58,7 @@ class World:
         headway: how far this rank has come, for whoever watches it.
         turn: which thread makes its program.
         attempt: how often the run was begun before, and began again since: see `maniple run --max-restarts`.
+        memory_bytes: the most that the program may have of each memory, if the launcher was told so.
     """
 
     rank: int
@@ -83,6 +84,7 @@ class World:
     headway: Headway = field(default_factory=Headway)
     turn: Turn = field(default_factory=Turn)
     attempt: int = 0
+    memory_bytes: int | None = None
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -176,8 +178,7 @@ def _join(launch: LaunchEnvironment) -> World:
         # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
         import_module("maniple.runtime.transports.shared_counter")
     opened = TRANSPORTS.lookup(launch.transport) if launch.world_size > 1 else None
-    guard = Guard(launch.encrypt_tiles, launch.verify_tiles)
-    wanted: dict[str, Any] = {"guard": guard} if guard else {}  # that it can, the launcher has seen to
+    wanted: dict[str, Any] = {"guard": guard} if (guard := Guard(launch.encrypt_tiles, launch.verify_tiles)) else {}
     place = launch.rank, launch.world_size, launch.token, launch.interface
     transport = None if opened is None else opened(*place, **wanted)
     headway = Headway()
@@ -214,6 +215,7 @@ def _join(launch: LaunchEnvironment) -> World:
         mapper=launch.mapper,
         record=launch.record,
         report=launch.report,
+        memory_bytes=launch.memory_bytes,
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,
