@@ -10,7 +10,7 @@ import pytest
 from maniple import cli
 from maniple.models import model
 from maniple.operators.plan.plan import PipelinePlan, Plan
-from maniple.pipeline_request import in_turn
+from maniple.pipeline_request import in_turn, refuse_turns
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
@@ -29,6 +29,15 @@ def status_of(*arguments: str) -> int:
         cli.main(arguments)
     assert isinstance(ending.value.code, int)
     return ending.value.code
+
+
+def test_homes_are_those_of_the_stage_that_is_asked_for() -> None:
+    found = in_turn(WHOLE, GRAPH, MACHINE, None, 2, 3)
+    assert found == WHOLE.with_zero(3, GRAPH, MACHINE).with_pipeline(order="1f1b", micro_batches=2)
+    assert {(home.copy, home.sums) for _, home in found.weights} == {("pass", "home")}
+    assert "are whole only while they are used, in forward, and again in backward" in found.explain()
+    with pytest.raises(RequestError, match="--zero: expected a search of one plan"):
+        refuse_turns(None, None, 1)
 
 
 def test_an_order_and_a_number_are_those_of_the_plan_unless_they_are_given(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ class Action(NamedTuple):
             others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves; of a cast or copy the kind of region; ``first`` of the first sum.
-        part: the micro-batch of a pass, of a copy or sum for one, or of an input that is kept apart; of what is not cut -1.
+        part: the micro-batch of a pass, of a copy or sum for one, or of an input that is kept apart; of what is not cut
+            -1.
     """
 
     kind: Literal[
