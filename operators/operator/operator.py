@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.random_stream import RandomStream
     from maniple.operators.operator.scratchpad import Scratchpad
+    from maniple.operators.rules.view import Rearrangement
 
 FLOAT_DTYPES = ("float32", "float64")
 """What parameters and the operands of kernels may be."""
@@ -285,6 +286,16 @@ class AbstractOperator(ABC):
         """The half that it rounds an operand's values to as it reads them; "": it reads them as they come."""
         del place
         return ""
+
+    def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement | None:
+        """How its result lies in its only operand, if it computes nothing: then it may need no task.
+
+        Args:
+            operand: The operand's shape.
+            result: The result's.
+        """
+        del operand, result
+        return None
 
     def exchanges(self) -> tuple[str, ...]:
         """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""

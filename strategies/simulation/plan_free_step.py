@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, final
 from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.script import needs_squares, training_script
 from maniple.operators.lowering.step_regions import gradient_dtype
+from maniple.operators.lowering.view_group import step_targets, view_groups
 from maniple.operators.lowering.weight import scale_regions
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.process.error import RequestError
@@ -83,6 +84,8 @@ class PlanFreeStep:
         """Where the launches of each action begin, by its kind and number."""
         if len(self._actions) > MOST_PLACES // PLACES:
             raise RequestError(f"simulation: expected at most {MOST_PLACES // PLACES // 2} operators")
+        self.groups = view_groups(graph, step_targets(graph, training=True))
+        """The tensors that are views of others."""
         self.finisher = _finishers(script, self.follows)
         """The operator after whose backward pass the gradient of each parameter is complete."""
         self.halves = {action.number: action.port for action in script.actions if action.kind == "cast"}
