@@ -192,7 +192,8 @@ class View:
 
     def image(self) -> Bounds | None:
         """All that the member has of the root; None where that is no box."""
-        return self.bounds(np.asarray([[(0, extent) for extent in self.member]], dtype=np.int64).reshape(1, -1, 2))
+        ends = np.asarray([(0, extent) for extent in self.member], dtype=np.int64)
+        return self.bounds(ends.reshape(1, len(self.member), 2))
 
     def bounds(self, tiles: Bounds) -> Bounds | None:
         """What tiles of the member use of the root, by tile, axis and end; None where one of them uses no box.

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.regions.columns.validity import GRADIENT, REDUCE, WRITE_DISCARD
 from maniple.strategies.simulation.operator_split import boxes_of_bounds
@@ -133,5 +135,5 @@ def _is_member(key: RegionKey, group: ViewGroup) -> bool:
 def _bounds(shape: UseShape, view: View) -> Bounds:
     """What tasks use of a member, by task, axis and end."""
     axes, boxes = len(view.member), shape.boxes
-    found: Bounds = boxes[:, [[LOW + axis, HIGH + axis] for axis in range(axes)]].reshape(-1, axes, 2)
+    found: Bounds = np.stack([boxes[:, LOW : LOW + axes], boxes[:, HIGH : HIGH + axes]], axis=2)
     return found
