@@ -15,6 +15,7 @@ from maniple.operators.lowering.operator_launch import (
     rescale_launch,
     update_launch,
 )
+from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.pipeline import pipeline_of
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.operators.lowering.passed_gradient import Passed
     from maniple.operators.lowering.pipeline import Pipeline
     from maniple.operators.lowering.script import Action, Script
     from maniple.operators.lowering.view_group import ViewGroup
@@ -124,6 +126,7 @@ class Expansion:
         self._launches: list[Launch] = []
         self._forms: dict[int, LaunchForm] = {}
         self._groups: tuple[ViewGroup, ...] = ()
+        self._passed: Passed = {}
         self.elided: tuple[str, ...] = ()
         """The operators that have no task, for what they give can be used where their operand lies."""
 
@@ -134,7 +137,7 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline)
+        return training_script(self.graph, optimizer, self._pipeline, self._passed)
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -185,6 +188,9 @@ class Expansion:
         order = self.plan.order(self.graph) if training else None
         graph = apply_semantics(self.graph, dict(self.plan.semantics))
         self.graph, self.plan = lower_composites(graph, self.plan, training=training)
+        if training:
+            passed = passed_gradients(graph).items()
+            self._passed = {self.graph.node(graph.nodes[node].name).id: places for node, places in passed}
         self._groups = tuple(lowered_groups(graph, self.graph, step_targets(graph, training=training)))
         self._tensors = self.graph.tensors
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None

@@ -106,6 +106,11 @@ def view_groups(graph: Graph, targets: Collection[int]) -> tuple[ViewGroup, ...]
     return tuple(found)
 
 
+def is_rearranged(graph: Graph, node: Node) -> bool:
+    """Whether a node's result may lie in its operand, or that in it."""
+    return _rearrangement(graph, node) is not None
+
+
 def _rearrangement(graph: Graph, node: Node) -> Rearrangement | None:
     """How a node's result lies in its operand; None where it computes something, or the operand is kept or brought."""
     operand, *others = node.operands

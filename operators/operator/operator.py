@@ -218,6 +218,7 @@ class AbstractOperator(ABC):
     - ``differentiable``: the places of the operands that have gradients, None for all; an operand that is no float has
       none in any case;
     - ``detached``: the places of float results through which no gradient flows;
+    - ``passes``: the places of the operands whose gradients are the gradient of result 0, as it is;
     - ``random``: whether it draws random numbers; its context then has a stream;
     - ``gradients_together``: whether the gradients of its inputs and of its parameters come of one computation: they
       are then computed in one task, which makes it once.
@@ -229,6 +230,7 @@ class AbstractOperator(ABC):
     backward_reads: ClassVar[BackwardReads]
     differentiable: ClassVar[tuple[int, ...] | None] = None
     detached: ClassVar[tuple[int, ...]] = ()
+    passes: ClassVar[tuple[int, ...]] = ()
     random: ClassVar[bool] = False
     gradients_together: ClassVar[bool] = False
 
