@@ -237,7 +237,8 @@ class View:
         found = values.view(split)
         order = [place for place in where.values() if place >= 0]
         found = found.permute([*order, *(place for place in range(len(split)) if place not in order)])
-        found = found[(..., *(0,) * (len(split) - len(order)))]
+        for _ in range(len(split) - len(order)):
+            found = found.select(-1, 0)
         for axis, place in where.items():
             if place < 0:
                 found = found.unsqueeze(axis)

@@ -1,0 +1,54 @@
+"""Simulated views: rows as the runtime lowers them, whichever groups a proposal brings about or back."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import pytest
+import torch
+from lowered_step import OPTIMIZER, assert_as_lowered, planned
+from viewed_network import ViewedNetwork
+
+import maniple as mp
+from maniple.operators.graph.graph import Graph
+from maniple.operators.lowering.expansion import elided_views
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.simulation.simulation import Simulation
+
+pytestmark = pytest.mark.simulator
+
+
+@cache
+def graph() -> Graph:
+    torch.manual_seed(0)
+    return mp.from_torch(ViewedNetwork(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_proposal_gives_what_lowering_the_plan_gives(seed: int) -> None:
+    chance, machine = Random(seed), Machine.preset(("cpu:2x2", "cpu:3x1", "p100x4")[seed])
+    simulation = Simulation(graph(), machine, planned(graph(), machine, "data_parallel", 0))
+    seen = set()
+    for number in range(8):
+        before, plan = simulation.makespan_ns, simulation.plan
+        other = planned(graph(), machine, "random", 100 * seed + number)
+        simulation.propose(dict(chance.sample(other.operators, chance.choice((2, 6)))))
+        seen.add(frozenset(elided_views(graph(), simulation.plan, machine, OPTIMIZER)))
+        assert_as_lowered(simulation)
+        if chance.random() < 0.5:
+            simulation.accept()
+        else:
+            simulation.reject()
+            assert (simulation.makespan_ns, simulation.plan) == (before, plan)
+            assert_as_lowered(simulation)
+    assert len(seen) > 1
+
+
+def test_under_data_parallelism_no_view_has_a_row() -> None:
+    machine = Machine.preset("cpu:2x1")
+    simulation = Simulation(graph(), machine, planned(graph(), machine, "data_parallel", 0))
+    names = {launch.name.rpartition(".")[0] for launch in simulation.parts()[0].values()}
+    elided = elided_views(graph(), simulation.plan, machine, OPTIMIZER)
+    assert len(elided) > 8
+    assert not names.intersection(elided)
