@@ -76,35 +76,30 @@ class ViewedLaunches:
         groups: Sequence[ViewGroup],
         regions: StepRegions,
     ) -> None:
-        self._launches, self._forms, self._regions = list(launches), forms, regions
+        self._launches, self._regions = list(launches), regions
         self._bounds: dict[int, Bounds] = {}
         self._moved: dict[tuple[int, View], Rects] = {}
-        group_of = {tensor: number for number, group in enumerate(groups) for tensor in group.members}
-        uses: dict[int, list[_Use]] = {}
-        nodes = {node: number for number, group in enumerate(groups) for node in group.nodes}
-        own: dict[int, list[int]] = {}
+        owner = {node: number for number, group in enumerate(groups) for node in group.nodes}
+        member_of = {tensor: number for number, group in enumerate(groups) for tensor in group.members}
+        uses: list[list[_Use]] = [[] for _ in groups]
+        own: list[list[int]] = [[] for _ in groups]
         for place, form in enumerate(forms):
-            if form is None:
-                continue
-            if form.node.id in nodes:
-                own.setdefault(nodes[form.node.id], []).append(place)
-            # An operator of one group may use a member of another.
-            for slot, need in enumerate(form.requirements):
-                kind, tensor = need.region
-                group = group_of.get(tensor) if kind in VIEWED else None
-                if group is not None and group != nodes.get(form.node.id):
-                    uses.setdefault(group, []).append(_Use(place, slot, kind, tensor, need.access == "gradient"))
+            if form is not None and form.node.id in owner:
+                own[owner[form.node.id]].append(place)
+            elif form is not None:
+                for slot, need in enumerate(form.requirements):
+                    kind, tensor = need.region
+                    if kind in VIEWED and tensor in member_of:
+                        uses[member_of[tensor]].append(_Use(place, slot, kind, tensor, need.access == "gradient"))
         self.elided: list[ViewGroup] = []
         """The groups whose operators have no launches."""
         gone: set[int] = set()
-        for number, group in enumerate(groups):
-            found = uses.get(number, [])
-            gradients = group.gradients(
-                ((use.member, self._tiles(use)) for use in found), [use.member for use in found if use.contributes]
-            )
+        for group, found, places in zip(groups, uses, own, strict=True):
+            tiles = ((use.member, self._tiles(use)) for use in found)
+            gradients = group.gradients(tiles, [use.member for use in found if use.contributes])
             if gradients is not None:
                 self.elided.append(group)
-                gone.update(own.get(number, ()))
+                gone.update(places)
                 for use in found:
                     self._look(use, group, gradients)
         self.launches = tuple(launch for place, launch in enumerate(self._launches) if place not in gone)

@@ -33,7 +33,7 @@ def test_every_proposal_gives_what_lowering_the_plan_gives(seed: int) -> None:
     for number in range(8):
         before, plan = simulation.makespan_ns, simulation.plan
         other = planned(graph(), machine, "random", 100 * seed + number)
-        simulation.propose(dict(chance.sample(other.operators, chance.choice((2, 6)))))
+        simulation.propose(dict(chance.sample(other.operators, chance.choice((4, 16)))))
         seen.add(frozenset(elided_views(graph(), simulation.plan, machine, OPTIMIZER)))
         assert_as_lowered(simulation)
         if chance.random() < 0.5:
