@@ -30,7 +30,7 @@ def test_every_proposal_gives_what_lowering_the_plan_gives(seed: int) -> None:
     chance, machine = Random(seed), Machine.preset(("cpu:2x2", "cpu:3x1", "p100x4")[seed])
     simulation = Simulation(graph(), machine, planned(graph(), machine, "data_parallel", 0))
     seen = set()
-    for number in range(8):
+    for number in range(5):
         before, plan = simulation.makespan_ns, simulation.plan
         other = planned(graph(), machine, "random", 100 * seed + number)
         simulation.propose(dict(chance.sample(other.operators, chance.choice((4, 16)))))
