@@ -203,6 +203,8 @@ class View:
         """
         extents = tiles[:, :, 1] - tiles[:, :, 0]
         there = (extents > 0).all(axis=1)
+        if not self.shape and not there.all():  # a root without axes is used by all
+            return None
         found = np.zeros((len(tiles), len(self.shape), 2), dtype=np.int64)
         for place, own in enumerate(self.parts):
             low, length = np.full(len(tiles), self.start[place]), np.ones(len(tiles), dtype=np.int64)

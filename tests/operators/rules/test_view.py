@@ -50,6 +50,17 @@ def test_a_tile_without_elements_uses_nothing() -> None:
     assert found.tolist() == [[[0, 0]] * 3]
 
 
+def test_of_a_root_without_axes_no_tile_uses_nothing() -> None:
+    alone = Strided.whole(()).reshaped((1,))
+    assert alone is not None
+    view = View.of((), alone)
+    assert view is not None
+    used = view.bounds(tiles((0, 1)))
+    assert used is not None
+    assert used.shape == (1, 0, 2)
+    assert view.bounds(tiles((0, 0))) is None
+
+
 def test_an_axis_over_several_of_the_root_is_no_view_that_tiles_could_use() -> None:
     """Though strides say where it is: a tile of the root need not have its rows one behind the other."""
     joined = Strided.whole((3, 4)).reshaped((12,))

@@ -14,6 +14,7 @@ import maniple as mp
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import elided_views
 from maniple.runtime.machine.machine import Machine
+from maniple.strategies.bound.lower_bound import lower_bound_s
 from maniple.strategies.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.simulator
@@ -52,3 +53,13 @@ def test_under_data_parallelism_no_view_has_a_row() -> None:
     elided = elided_views(graph(), simulation.plan, machine, OPTIMIZER)
     assert len(elided) > 8
     assert not names.intersection(elided)
+
+
+@pytest.mark.parametrize("preset", ["h100x2", "cpu:1"])
+def test_a_step_without_these_rows_is_not_below_the_bound(preset: str) -> None:
+    """On one processor the bound counts every row that there is: it would be above, if it counted those of views."""
+    machine = Machine.preset(preset)
+    bound = lower_bound_s(graph(), machine)
+    for strategy in ("data_parallel", "expert"):
+        simulation = Simulation(graph(), machine, planned(graph(), machine, strategy, 0))
+        assert simulation.makespan_ns * 1e-9 >= bound
