@@ -17,11 +17,14 @@ from maniple.operators.lowering.operator_launch import (
     sum_launch,
     update_launch,
 )
+from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.pipeline import pipeline_of
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
+from maniple.operators.lowering.view_group import step_targets
+from maniple.operators.lowering.viewed_launch import ViewedLaunches, lowered_groups
 from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.lowering.working_copy import COPY, PART, WorkingCopies
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.operators.lowering.passed_gradient import Passed
     from maniple.operators.lowering.pipeline import Pipeline
     from maniple.operators.lowering.script import Action, Script
+    from maniple.operators.lowering.view_group import ViewGroup
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
@@ -48,11 +53,29 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def training_step(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> Program:
-    """Expand a training step by itself: regions of its own hold the parameters and buffers."""
+def training_step(
+    graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer, *, views: bool = True
+) -> Program:
+    """Expand a training step by itself: regions of its own hold the parameters and buffers.
+
+    Args:
+        graph: the graph.
+        plan: the plan.
+        machine: the machine.
+        optimizer: what updates the weights.
+        views: whether operators that compute nothing need no task where their results can be used where they lie.
+    """
     table = RegionTable()
     held = weights(graph, plan, machine, optimizer, table)
-    return Expansion(graph, plan, machine, held, table).training_step(optimizer)
+    return Expansion(graph, plan, machine, held, table, views=views).training_step(optimizer)
+
+
+def elided_views(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> tuple[str, ...]:
+    """The operators that have no task in a training step, for what they give is used where their operand lies."""
+    table = RegionTable()
+    expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
+    expansion.training_step(optimizer)
+    return expansion.elided
 
 
 def check_turns(graph: Graph, plan: Plan) -> None:
@@ -63,7 +86,7 @@ def check_turns(graph: Graph, plan: Plan) -> None:
     """
     order = plan.order(graph)
     lowered, inner = lower_composites(graph, plan, training=True)
-    training_script(lowered, None, pipeline_of(order, lowered, inner), WorkingCopies.of(lowered, inner))
+    training_script(lowered, None, pipeline_of(order, lowered, inner), working=WorkingCopies.of(lowered, inner))
 
 
 @dataclass
@@ -81,6 +104,7 @@ class Expansion:
         clock: the port through which the seed and the number of the step enter, where an operator draws numbers.
         hyper: the port through which the numbers of the updates enter, where they may be others in each step.
         checked: whether an operator that gives a NaN stops the step.
+        views: see ``training_step``.
     """
 
     graph: Graph
@@ -93,6 +117,7 @@ class Expansion:
     clock: Port | None = None
     hyper: Port | None = None
     checked: bool = False
+    views: bool = True
 
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
@@ -103,6 +128,11 @@ class Expansion:
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._launches: list[Launch] = []
+        self._forms: dict[int, LaunchForm] = {}
+        self._groups: tuple[ViewGroup, ...] = ()
+        self._passed: Passed = {}
+        self.elided: tuple[str, ...] = ()
+        """The operators that have no task, for what they give can be used where their operand lies."""
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
@@ -111,7 +141,7 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline, self._working)
+        return training_script(self.graph, optimizer, self._pipeline, self._passed, self._working)
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -123,6 +153,7 @@ class Expansion:
         """
         self._expand(action, script, optimizer)
         found, self._launches = tuple(self._launches), []
+        self._forms.clear()
         return found
 
     def replan(self, plan: Plan, held: Mapping[str, Weight]) -> None:
@@ -166,8 +197,12 @@ class Expansion:
         A training step takes the plan's turns.
         """
         order = self.plan.order(self.graph) if training else None
-        self.graph = apply_semantics(self.graph, dict(self.plan.semantics))
-        self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
+        graph = apply_semantics(self.graph, dict(self.plan.semantics))
+        self.graph, self.plan = lower_composites(graph, self.plan, training=training)
+        if training:
+            passed = passed_gradients(graph).items()
+            self._passed = {self.graph.node(graph.nodes[node].name).id: places for node, places in passed}
+        self._groups = tuple(lowered_groups(graph, self.graph, step_targets(graph, training=training)))
         self._tensors, self._working = self.graph.tensors, WorkingCopies.of(self.graph, self.plan)
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
         parts = None if self._pipeline is None else self._pipeline.parts
@@ -177,6 +212,11 @@ class Expansion:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
         for action in script.actions:
             self._expand(action, script, optimizer)
+        if self.views and not script.in_turn:
+            forms = [self._forms.get(place) for place in range(len(self._launches))]
+            found = ViewedLaunches(self._launches, forms, self._groups, self._regions)
+            self._launches = list(found.launches)
+            self.elided = tuple([self.graph.nodes[node].name for group in found.elided for node in group.nodes])
         return self._program()
 
     def _expand(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
@@ -246,6 +286,7 @@ class Expansion:
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
         first = self._first.setdefault((form.part, node.id), part) == part
+        self._forms[len(self._launches)] = form
         self._launches.append(
             operator_launch(
                 self.graph,
@@ -349,15 +390,9 @@ class Expansion:
             Point((number,), self.machine.processors_of(memory)[0]) for number, memory in enumerate(port.memories)
         )
         requirement = Requirement(region, READ, (region.bounds,) * len(points))
-        self._launch(f"{name}.fetch", points, (requirement,), FetchBinder(port), in_turn=in_turn)
+        self._launches.append(Launch(f"{name}.fetch", points, (requirement,), FetchBinder(port), in_turn=in_turn))
 
     def _launch(
-        self,
-        name: str,
-        points: Sequence[Point],
-        requirements: tuple[Requirement, ...],
-        binder: Binder,
-        *,
-        in_turn: bool = False,
+        self, name: str, points: Sequence[Point], requirements: tuple[Requirement, ...], binder: Binder
     ) -> None:
-        self._launches.append(Launch(name, points, requirements, binder, in_turn=in_turn))
+        self._launches.append(Launch(name, points, requirements, binder))

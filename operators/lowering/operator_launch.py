@@ -79,7 +79,7 @@ def operator_launch(
     for need in form.requirements:
         region = regions.region(need.region, part)
         rects = _rects(need, node, tasks, regions, part)
-        # Every micro-batch adds to the same elements where its samples do not cut the tensor, if it has none of its own.
+        # Every micro-batch adds to the same elements where its samples do not cut the tensor; but in a part of its own.
         cut = part != ALL and need.tiles is not None and need.region[0] != PART
         meets = cut and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
         # To a tensor that it has twice a task adds twice: whoever joined both of another would wait, and be waited for.

@@ -34,7 +34,7 @@ from maniple.operators.lowering.working_copy import COPY, NONE_WORKING, PART, ba
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import BackwardForms, RegionRef
@@ -114,6 +114,7 @@ def training_script(
     graph: Graph,
     optimizer: AbstractOptimizer | None = None,
     pipeline: Pipeline | None = None,
+    passed: Mapping[int, tuple[int, ...]] | None = None,
     working: WorkingCopies = NONE_WORKING,
 ) -> Script:
     """What a training step does.
@@ -122,6 +123,7 @@ def training_script(
         graph: the graph.
         optimizer: what updates the weights; None: one that has no numbers that enter.
         pipeline: how operators take turns; None: all go forward, and then backward.
+        passed: see ``BackwardForms``; where operators take turns nothing is passed.
         working: which weights are read from working copies; where there are some, operators take turns.
 
     Raises:
@@ -132,7 +134,7 @@ def training_script(
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
     scaled = optimizer is not None and is_scaled(graph)
     if pipeline is None:
-        forms = StepForms(graph, nodes, training=True, scaled=scaled)
+        forms = StepForms(graph, nodes, training=True, scaled=scaled, passed=passed)
         passes = [Pass("forward", node.id, ALL, "") for node in nodes]
         passes += [Pass("backward", node.id, ALL, "") for node in reversed(nodes)]
     else:

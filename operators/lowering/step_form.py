@@ -20,7 +20,7 @@ from maniple.operators.lowering.launch_form import BackwardForms, forward_form
 from maniple.operators.lowering.working_copy import NONE_WORKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
@@ -43,6 +43,7 @@ class StepForms:
         scaled: whether the gradient of the loss is its scale instead of 1.
         recomputed: the numbers of the nodes whose results are not kept for backward.
         near: whether a node reads what another computes again of a tensor, and not what it was given in forward.
+        passed: see ``BackwardForms``.
         working: which weights are read from working copies.
         cut: whether there are several micro-batches.
     """
@@ -56,12 +57,13 @@ class StepForms:
         scaled: bool = False,
         recomputed: Collection[int] = (),
         near: Callable[[Node, Node, int], bool] = lambda _reader, _writer, _tensor: True,
+        passed: Mapping[int, tuple[int, ...]] | None = None,
         working: WorkingCopies = NONE_WORKING,
         cut: bool = False,
     ) -> None:
         self._graph, self._near, self._training = graph, near, training
         self._working, self._cut = working, cut
-        self.backward = BackwardForms(graph, nodes if training else (), scaled=scaled)
+        self.backward = BackwardForms(graph, nodes if training else (), scaled=scaled, passed=passed)
         self.recomputed = frozenset(recomputed)
         self._writer = {result: node for node in nodes if node.id in self.recomputed for result in node.results}
         self._made: dict[tuple[str, int], tuple[LaunchForm, ...]] = {}
