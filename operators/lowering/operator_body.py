@@ -88,42 +88,6 @@ def seen(looks: Sequence[Look], point: int, views: Sequence[torch.Tensor | None]
 
 
 @dataclass(frozen=True)
-class CastBinder(PureBinder):
-    """Binds a copy of a weight at its home, which may be a cast: views are its values, and what to write."""
-
-    def signature(self, point: int) -> Hashable:
-        """What the body is, apart from its views."""
-        del point
-        return ("cast",)
-
-    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
-        """Bind one block."""
-        value, half = (_there(view) for view in views)
-        return lambda: half.copy_(value)
-
-
-@dataclass(frozen=True)
-class SumBinder(PureBinder):
-    """Binds the addition of a micro-batch's gradient at home: views are it, and the sum.
-
-    Args:
-        first: whether nothing was added yet: it is copied.
-    """
-
-    first: bool
-
-    def signature(self, point: int) -> Hashable:
-        """What the body is, apart from its views."""
-        del point
-        return "sum", self.first
-
-    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
-        """Bind one block."""
-        part, total = (_there(view) for view in views)
-        return (lambda: total.copy_(part)) if self.first else (lambda: total.add_(part))
-
-
-@dataclass(frozen=True)
 class ForwardBinder(PureBinder):
     """Binds an operator's forward body: which view is what comes with `slots`.
 

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.operators.lowering.home_body import CastBinder, SumBinder
 from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import (
     BackwardBinder,
     BodyPlace,
-    CastBinder,
     ForwardBinder,
     NormBinder,
     RescaleBinder,
-    SumBinder,
     UpdateBinder,
 )
 from maniple.operators.lowering.working_copy import PART
