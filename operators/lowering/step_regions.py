@@ -11,9 +11,10 @@ from maniple.operators.operator.scratchpad import Scratchpads
 from maniple.operators.training import loss_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -91,6 +92,11 @@ class StepRegions:
     def gradient(self, tensor: int) -> LogicalRegion:
         """The gradient of a tensor that is one region."""
         return self.region(("gradient", tensor))
+
+    @property
+    def tensors(self) -> Sequence[TensorInfo]:
+        """The graph's tensors, by number."""
+        return self._tensors
 
     @property
     def clock(self) -> LogicalRegion:
