@@ -1,8 +1,8 @@
 """Where what outlives a run is valid as the next begins, and which memories have places for it that take turns.
 
-    h         written on m0, read on m1 in forward and in backward, a run later
-    h'1       is valid on m1, for forward had it brought there; m0 has no place for it
-    h.grad    written on m1, read on m0 a run later: is valid on m1, from where it is brought then
+h         written on m0, read on m1 in forward and in backward, a run later
+h'1       is valid on m1, for forward had it brought there; m0 has no place for it
+h.grad    written on m1, read on m0 a run later: is valid on m1, from where it is brought then
 """
 
 from __future__ import annotations
@@ -92,7 +92,13 @@ class Family:
 
     def _kept(self, places: Places, age: int) -> Home:
         """Where something is kept until an age: on the memories that read it from then on, if these have all of it."""
-        later = [(memory, rect) for read, by in self._read.items() if read >= age for memory, rects in by.items() for rect in rects]
+        later = [
+            (memory, rect)
+            for read, by in self._read.items()
+            if read >= age
+            for memory, rects in by.items()
+            for rect in rects
+        ]
         readers = {memory for memory, _ in later} | {memory for memory, _ in self.home}
         kept = {memory: rects for memory, rects in places.items() if memory in readers}
         for found in (kept, places):
@@ -100,8 +106,8 @@ class Family:
             if whole is not None and all(not without(rect, whole) for _, rect in later):
                 return _frozen(found)
         raise RequestError(
-            f"plan: semantics.weights: parts of {self.regions[0].name} are folded by the stage that reads it in a later "
-            "run; without a flush an operator at the end of a stage is not split along what it sums over"
+            f"plan: semantics.weights: parts of {self.regions[0].name} are folded by the stage that reads it in a "
+            "later run; without a flush an operator at the end of a stage is not split along its sums"
         )
 
 

@@ -47,7 +47,9 @@ class LivedRegions:
             optimizer: whose numbers are meant, if they are.
         """
         if ref not in self.families:
-            first = self.regions.hyper(optimizer) if ref == HYPER and optimizer is not None else self.regions.region(ref)
+            first = (
+                self.regions.hyper(optimizer) if ref == HYPER and optimizer is not None else self.regions.region(ref)
+            )
             if first is None:
                 return ()
             kind, number = ref

@@ -126,7 +126,9 @@ class LivedRun:
         first = 0
         for stage, (memories, found) in enumerate(zip(stages, told, strict=True)):
             behind, target = lag(stage, len(stages)), self._relays[stage]
-            source = self._relays[stage + 1] if behind else self._lived.at("forward", 0, stage).region(("value", tensor))
+            source = (
+                self._relays[stage + 1] if behind else self._lived.at("forward", 0, stage).region(("value", tensor))
+            )
             yield relay_launch(name, self._machine.processors_of(memories[0])[0], source, target, behind)
             if found:
                 points = tuple(Point((number,), self._machine.processors_of(m)[0]) for number, m in enumerate(found))
@@ -134,9 +136,7 @@ class LivedRun:
                 yield Launch(f"{name}.fetch", points, (requirement,), FetchBinder(port, first), lag=behind)
             first += len(found)
 
-    def homes(
-        self, launches: Sequence[Launch], held: Mapping[str, Home]
-    ) -> tuple[dict[int, Home], tuple[Ring, ...]]:
+    def homes(self, launches: Sequence[Launch], held: Mapping[str, Home]) -> tuple[dict[int, Home], tuple[Ring, ...]]:
         """Where what outlives a run is valid as the next begins, and what takes turns.
 
         Args:

@@ -49,8 +49,9 @@ class Action(NamedTuple):
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
             do; ``cast`` gives the values of a parameter as halves; ``forward`` and ``backward`` are an operator's, as
             are ``input_gradient`` and ``weight_gradient``, of which the latter may come later, and ``again``, forward
-            of what was not kept; ``predict`` gives what a pass of a stage reads of a parameter; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up
-            with all others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
+            of what was not kept; ``predict`` gives what a pass of a stage reads of a parameter; ``fetch`` brings a
+            tensor whole to every rank; ``norm`` adds a gradient's squares up with all others; ``rescale``
+            changes the scale of the loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves; of a cast the dtype; of a prediction the pass.
         part: the micro-batch of a pass; of what is not cut -1.
@@ -146,8 +147,8 @@ def _check_lives(graph: Graph, optimizer: AbstractOptimizer | None, *, scaled: b
     """Refuse updates that wait for the gradients of all stages: without a flush these are of different batches."""
     if scaled or (optimizer is not None and needs_squares(graph, optimizer)):
         raise RequestError(
-            "plan: semantics.weights: expected an optimizer whose updates wait for one gradient each; clip_norm and the "
-            "scale of the loss need those of all stages, which are at different batches: clip_value can do without"
+            "plan: semantics.weights: expected an optimizer whose updates wait for one gradient each; clip_norm and "
+            "the scale of the loss need those of all stages, which are at different batches: clip_value can do without"
         )
 
 

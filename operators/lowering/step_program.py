@@ -85,7 +85,7 @@ class Program:
 
     @property
     def lasting(self) -> frozenset[int]:
-        """The regions of which valid instances outlive a run in all memories; those of rings do where they take turns."""
+        """The regions whose valid instances outlive a run in all memories; those of rings do where they take turns."""
         return frozenset(self.homes).difference(region.id for ring in self.rings for region in ring.regions)
 
     def regions(self) -> tuple[LogicalRegion, ...]:

@@ -148,5 +148,3 @@ def relay_launch(name: str, processor: int, source: LogicalRegion, target: Logic
     """
     requirements = Requirement(target, WRITE_DISCARD, (target.bounds,)), Requirement(source, READ, (source.bounds,))
     return Launch(f"{name}.relay", (Point((lag,), processor),), requirements, RelayBinder(), lag=lag)
-
-

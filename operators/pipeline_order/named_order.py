@@ -30,8 +30,18 @@ ORDERS: Final[Mapping[str, OrderFunction]] = {
 """By name; the docstring of each has its table, its bubble and what is in flight."""
 
 ASYNCHRONOUS: Final = "asynchronous"
-"""The order without a flush: 1F1B, in which mini-batches follow each other; it comes with a rule of weights' versions."""
-ITS_RULES: Final = ("pipedream", "stash", "2bw", "spectrain", "xpipe", "pipemare", "latest", "vertical_sync", "nesterov")
+"""The order without a flush: 1F1B, in which mini-batches follow each other; a rule of versions comes with it."""
+ITS_RULES: Final = (
+    "pipedream",
+    "stash",
+    "2bw",
+    "spectrain",
+    "xpipe",
+    "pipemare",
+    "latest",
+    "vertical_sync",
+    "nesterov",
+)
 """What is asked for as an order and is, if anything, a rule of versions."""
 
 

@@ -68,8 +68,8 @@ def check_versions(plan: Plan, graph: Graph) -> None:
     if order != ASYNCHRONOUS:
         found = "no pipeline" if order is None else f"order {order!r}, which has a flush"
         raise RequestError(
-            f"plan: semantics.{WEIGHTS}: {name} is a rule of order {ASYNCHRONOUS!r}; got {found}: leave the rule out, or "
-            "give that order"
+            f"plan: semantics.{WEIGHTS}: {name} is a rule of order {ASYNCHRONOUS!r}; got {found}: leave the rule out, "
+            "or give that order"
         )
     if len(plan.stages) < 2:
         raise RequestError(

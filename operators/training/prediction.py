@@ -1,7 +1,7 @@
 """Predictions of weights: what a weight will be some updates from now, from what the optimizer keeps of it.
 
 In a pipeline without a flush a stage computes with weights that lack the updates of mini-batches under way. A predictor
-says for each stage how many updates are missing, the delay, and what the weights are once they are made. Of four stages:
+says for each stage how many updates are missing, the delay, and what the weights are once they are made. Of four:
 
     predictor   delays of forward   of backward   the weights w, where u is what the next update is to subtract
     spectrain   3 2 2 1             0 0 1 1       w - s u
@@ -120,7 +120,7 @@ class NesterovLookahead(AbstractPredictor):
 
 
 def decay_place(optimizer: AbstractOptimizer) -> int:
-    """Where the numbers of a step have what an optimizer keeps of the gradients that it gathers; 0 where it has none."""
+    """Where the numbers of a step have what an optimizer keeps of the gradients it gathers; 0 where it has none."""
     names = ("momentum", "beta1")
     return next((place for place, name in enumerate(optimizer.numbers, 1) if name in names), 0)
 
@@ -142,8 +142,8 @@ def check_optimizer(optimizer: AbstractOptimizer, names: tuple[str, ...], predic
         own = optimizer.of(name)
         if not own.states:
             raise RequestError(
-                f"plan: semantics.weights: expected an optimizer that gathers gradients, as {predictor} predicts weights "
-                f"from what the next update will subtract; got {type(own).__name__} without momentum for {name}"
+                f"plan: semantics.weights: expected an optimizer that gathers gradients, as {predictor} predicts "
+                f"weights from what the next update will subtract; got {type(own).__name__} without momentum for {name}"
             )
         block = torch.zeros(1, dtype=torch.float64)
         row = torch.ones(1 + len(own.numbers), dtype=torch.float64)
@@ -165,6 +165,8 @@ def _points() -> list[EntryPoint]:
 
 
 PREDICTORS: Registry[type[AbstractPredictor]] = Registry(
-    "predictor", class_check("predictor", AbstractPredictor, "derive it from AbstractPredictor"), _points
+    "predictor",
+    class_check("predictor", AbstractPredictor, "derive it from AbstractPredictor"),  # type: ignore[type-abstract]
+    _points,
 )
 """All predictors that a plan can name."""

@@ -183,7 +183,8 @@ class ScheduleBuilder:
         if not self._rings:
             return schedule
         turned = schedule.rotation.carried(touches(schedule, tuple(schedule.rotation.places)))
-        return replace(schedule, carried=csr(count, [*map(tuple, carried.tolist()), *turned]))
+        pairs = np.asarray(turned, np.int64).reshape(len(turned), 2)
+        return replace(schedule, carried=csr(count, np.concatenate((carried, pairs))))
 
     def _turns(self, processors: Column) -> Table:
         """The rows of launches in turn: (row, the next one of its processor)."""

@@ -1,7 +1,7 @@
 """Cycles: which run of a schedule is next where values live over several runs, and what such a run leaves out.
 
-A row of lag 2 works on what began two runs ago. The first two runs after a start have nothing for it, the ramp; and once
-nothing more is given it goes on for two runs, the drain. With three batches given, and rows of lags 0, 1 and 2:
+A row of lag 2 works on what began two runs ago. The first two runs after a start have nothing for it, the ramp; and
+once nothing more is given it goes on for two runs, the drain. With three batches given, and rows of lags 0, 1 and 2:
 
     run      0    1    2    3    4
     lag 0    0    1    2    .    .

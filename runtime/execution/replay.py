@@ -86,7 +86,9 @@ class Replay:
         self.cycle = Cycle(schedule) if schedule.rings or any(schedule.lags) else None
         """Which run is next, where values live over several."""
         if self.cycle is not None and self._devices:
-            raise RequestError("plan: semantics.weights: pipelines without a flush run on processors of hosts, not on GPUs")
+            raise RequestError(
+                "plan: semantics.weights: pipelines without a flush run on processors of hosts, not on GPUs"
+            )
         # One process may have all stages: the last is so many runs behind the first.
         slots = 2 if self.cycle is None or self._world.size > 1 else 2 + self.cycle.longest
         self._runs: list[Run | None] = [None] * slots

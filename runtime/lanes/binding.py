@@ -204,7 +204,7 @@ class Storage:
 
 
 def read_table(shared: SharedMemory, rank: int, table: int) -> dict[tuple[int, int], tuple[int, Rect, tuple[int, ...]]]:
-    """Read where another rank's instances start in its file, what they cover, and in which order, by instance and place."""
+    """Read where another rank's instances start in its file, what they cover, and in which order, by place."""
     size = int.from_bytes(shared.window(rank, table, _PLACE).tobytes(), "little")
     packed = shared.window(rank, table + _PLACE, size).tobytes()
     places: dict[tuple[int, int], tuple[int, Rect, tuple[int, ...]]] = {}

@@ -88,7 +88,12 @@ class ProgramLoader:
         schedule = lower(program, self._cache)
         replay = self._runtime.load(schedule, program.lasting)
         loaded = self._loaded[key] = LoadedProgram(
-            replay, expansion.inputs, expansion.results, expansion.clock, expansion.hyper, flow=self._flow(replay, expansion)
+            replay,
+            expansion.inputs,
+            expansion.results,
+            expansion.clock,
+            expansion.hyper,
+            flow=self._flow(replay, expansion),
         )
         self._forget_sizes()
         return loaded

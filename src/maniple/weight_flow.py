@@ -13,12 +13,13 @@ Versions of weights take turns with storage while steps are under way; before an
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 from maniple.process.interruption import hold_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import torch
 
@@ -60,8 +61,7 @@ class WeightFlow:
         self._replay, self._cycle, self._hyper, self._memories = replay, cycle, hyper, memories
         rings: dict[int, list[Ring]] = {}
         for ring in replay.schedule.rings:
-            if ring.memory in memories:
-                rings.setdefault(ring.regions[0].id, []).append(ring)
+            rings.setdefault(ring.regions[0].id, []).append(ring)
         self._rings = rings
         self._weights = [
             (weight, lived.behind(number)) for weight, number in weights.values() if weight.value.id in rings
@@ -88,10 +88,10 @@ class WeightFlow:
         if not self._cycle.is_drained:
             return
         for weight, _ in self._weights:
-            self._spread(weight, lambda _: 0)
+            self._spread(weight, None)
         if numbers is not None and self._hyper is not None:
             for ring in self._rings.get(self._hyper.id, ()):
-                for region in ring.regions:
+                for region in ring.regions if ring.memory in self._memories else ():
                     self._memories[ring.memory].assign(region, region.bounds, numbers)
 
     def add(self, step: StepRun) -> None:
@@ -115,13 +115,15 @@ class WeightFlow:
             self._last.finish()
         turn = self._cycle.turn - self._cycle.longest
         for weight, behind in self._weights:
-            self._spread(weight, lambda ring, after=turn + behind: ring.place(0, after))
+            self._spread(weight, turn + behind)
 
     def newest(self) -> dict[str, LogicalRegion]:
-        """By weight the region that has its newest version as the next run begins; of the others it is their value."""
-        found = {}
+        """By weight the region that has its newest version as the next run begins; none where all have it."""
+        found: dict[str, LogicalRegion] = {}
+        if self._cycle.is_drained:
+            return found
         for weight, _ in self._weights:
-            ring = self._rings[weight.value.id][0]
+            ring = next(ring for ring in self._rings[weight.value.id] if ring.memory == weight.home[0][0])
             found[weight.name] = ring.regions[ring.place(0, self._cycle.turn)]
         return found
 
@@ -135,15 +137,18 @@ class WeightFlow:
         while self._under_way and not self._under_way[0].left:
             self._under_way.popleft()
 
-    def _spread(self, weight: Weight, newest: Callable[[Ring], int]) -> None:
-        """Copy the newest version of a weight over the others, here."""
+    def _spread(self, weight: Weight, turn: int | None) -> None:
+        """Copy the newest version of a weight over the others, here.
+
+        Args:
+            weight: the weight.
+            turn: the run before which it is the newest; None: all lie as before the first.
+        """
         homes = dict(weight.home)
         for ring in self._rings[weight.value.id]:
-            memory, place = self._memories[ring.memory], newest(ring)
-            for rect in homes.get(ring.memory, ()):
+            memory, place = self._memories.get(ring.memory), 0 if turn is None else ring.place(0, turn)
+            for rect in () if memory is None else homes.get(ring.memory, ()):
                 source = memory.view(ring.regions[place], rect)
                 for region in ring.regions:
                     if region is not ring.regions[place]:
-                        target = memory.view(region, rect)
-                        memory.write(lambda target=target, source=source: target.copy_(source))
-
+                        memory.write(partial(memory.view(region, rect).copy_, source))
