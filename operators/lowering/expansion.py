@@ -74,7 +74,7 @@ class Expansion:
         machine: the machine; every rank of it gets the results.
         held: the regions of the parameters and buffers, by name.
         table: makes the other regions.
-        inputs: the ports through which inputs enter.
+        inputs: the ports through which inputs enter, by micro-batch; of one that is not kept apart there is one.
         results: the ports through which results leave.
         clock: the port through which the seed and the number of the step enter, where an operator draws numbers.
         hyper: the port through which the numbers of the updates enter, where they may be others in each step.
@@ -86,7 +86,7 @@ class Expansion:
     machine: Machine
     held: Mapping[str, Weight]
     table: RegionTable
-    inputs: dict[str, Port] = field(default_factory=dict)
+    inputs: dict[str, dict[int, Port]] = field(default_factory=dict)
     results: dict[str, Port] = field(default_factory=dict)
     clock: Port | None = None
     hyper: Port | None = None
@@ -186,7 +186,7 @@ class Expansion:
             else:
                 self._launches.append(self.run.update(weight, number, optimizer))
         elif kind == "input":
-            self._input(self._tensors[number], script.nodes)
+            self._input(self._tensors[number], script.nodes, part)
         elif kind == "clock":
             self._tick([node for node in script.nodes if node.operator.random])
         elif kind == "hyper" and optimizer is not None:
@@ -256,22 +256,35 @@ class Expansion:
         )
         self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind)))
 
-    def _input(self, tensor: TensorInfo, nodes: Sequence[Node]) -> None:
-        """Launch the arrival of one input."""
+    def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
+        """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
         parts: dict[int, Rect] = {}
+        readers: dict[int, int] = {}
         for node in nodes:
-            for slot, operand in enumerate(node.operands):
-                if operand != tensor.id:
-                    continue
-                for placed in [self._place(node, part) for part in self._regions.parts.parts(node)]:
+            for slot in [slot for slot, operand in enumerate(node.operands) if operand == tensor.id]:
+                for placed in [self._place(node, one) for one in self._regions.parts.parts(node) if part in {ALL, one}]:
                     for point, tile in zip(placed.points, placed.tiles, strict=True):
                         rect = tile.operand_rects[slot]
                         memory = self.machine.memory_of(point.processor)
                         if rect is not None:
                             parts[memory] = parts[memory].hull(rect) if memory in parts else rect
-        if parts:
-            region = self._regions.value(tensor.id) if self.run is None else self.run.youngest(("value", tensor.id))
-            self.inputs[tensor.name] = self._arrival(tensor.name, region, parts)
+                            readers[memory] = min(readers.get(memory, point.processor), point.processor)
+        if not parts:
+            return
+        ports = self.inputs.setdefault(tensor.name, {})
+        ref, name = ("value", tensor.id), f"{tensor.name}.input"
+        region = self._regions.region(ref, part) if self.run is None else self.run.youngest(ref)
+        if part == ALL:
+            ports[part] = self._arrival(name, region, parts)
+        else:
+            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, self._start(tensor, part))
+
+    def _start(self, tensor: TensorInfo, part: int) -> tuple[int, ...]:
+        """Where a micro-batch begins in an input that is kept apart."""
+        along = self._regions.parts.written(tensor.id)
+        return tuple(
+            self._regions.parts.start(extent, part) if axis == along else 0 for axis, extent in enumerate(tensor.shape)
+        )
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
@@ -280,7 +293,7 @@ class Expansion:
         placed = [self._place(node, part) for node in nodes for part in parts.parts(node)]
         memories = {self.machine.memory_of(point.processor) for tasks in placed for point in tasks.points}
         if memories:
-            self.clock = self._arrival("clock", region, dict.fromkeys(memories, region.bounds))
+            self.clock = self._arrival("clock.input", region, dict.fromkeys(memories, region.bounds))
 
     def _enter(self, optimizer: AbstractOptimizer, script: Script) -> None:
         """Launch the arrival of the numbers of the updates wherever a parameter lives."""
@@ -290,17 +303,33 @@ class Expansion:
         trained = [self.held[self._tensors[number].name] for kind, number, *_ in script.actions if kind == "update"]
         memories = {self.machine.memory_of(point.processor) for weight in trained for point in weight.points}
         if region is not None and memories:
-            self.hyper = self._arrival("hyper", region, dict.fromkeys(memories, region.bounds))
+            self.hyper = self._arrival("hyper.input", region, dict.fromkeys(memories, region.bounds))
 
-    def _arrival(self, name: str, region: LogicalRegion, parts: Mapping[int, Rect]) -> Port:
-        """Launch a task in each memory that writes its part of a value that the program brings."""
+    def _arrival(
+        self,
+        name: str,
+        region: LogicalRegion,
+        parts: Mapping[int, Rect],
+        readers: Mapping[int, int] | None = None,
+        start: Sequence[int] = (),
+    ) -> Port:
+        """Launch a task in each memory that writes its part of a value that the program brings.
+
+        Args:
+            name: of the launch.
+            region: what it writes.
+            parts: of the value, by memory.
+            readers: by memory the processor that brings it, in turn with what it runs; None: the memory's first, when
+                it is free.
+            start: where the region begins in the value; by default at its start.
+        """
         memories = sorted(parts)
-        rects = tuple(parts[memory] for memory in memories)
-        port = Port(tuple(memories), rects)
-        points = tuple(
-            Point((), self.machine.processors_of(memory)[0], replica) for replica, memory in enumerate(memories)
-        )
-        self._launch(f"{name}.input", points, (Requirement(region, WRITE_DISCARD, rects),), InputBinder(port))
+        port = Port(tuple(memories), tuple(parts[memory] for memory in memories))
+        firsts = {memory: self.machine.processors_of(memory)[0] for memory in memories}
+        points = tuple(Point((), (readers or firsts)[memory], replica) for replica, memory in enumerate(memories))
+        rects = tuple(rect.shift([-at for at in start]) for rect in port.rects) if start else port.rects
+        requirement = Requirement(region, WRITE_DISCARD, rects)
+        self._launches.append(Launch(name, points, (requirement,), InputBinder(port), in_turn=readers is not None))
         return port
 
     def _assign(self, buffer: Weight, value: LogicalRegion) -> None:

@@ -10,7 +10,8 @@ Seven samples in three micro-batches; a linear layer whose samples are split ove
 An operator is cut if it has one factor that counts samples, and it exchanges nothing over it. Any other runs whole,
 once for all micro-batches; so does what prepares inputs that each micro-batch reads whole. A tensor is kept apart, in a
 region for each micro-batch, if the operator that writes it and all that read it are cut along its samples; else it is
-one region, of which each micro-batch may write or read a part.
+one region, of which each micro-batch may write or read a part. An input, which no operator writes, is kept apart in the
+same way: its parts arrive one by one.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class MicroBatches:
             for node in graph.nodes
             for place, result in enumerate(node.results)
         }
+        for tensor in graph.inputs:
+            self._written[tensor.id] = self._read_along(tensor.id)
         self._apart = self._find_apart()
 
     def is_cut(self, node: Node) -> bool:
@@ -83,7 +86,7 @@ class MicroBatches:
         return self._axes.get((node.id, role, place)) if self.is_cut(node) else None
 
     def written(self, tensor: int) -> int | None:
-        """The dimension along which micro-batches write a tensor; None where all write the same, or it is whole."""
+        """The dimension along which micro-batches write a tensor, or read an input; None where all use the same."""
         return self._written.get(tensor)
 
     def apart(self, tensor: int) -> bool:
@@ -165,6 +168,16 @@ class MicroBatches:
                 found[writer.id] = writer
                 wanted += [before for before in writer.operands if before is not None]
         return list(found.values())
+
+    def _read_along(self, tensor: int) -> int | None:
+        """The dimension along which all micro-batches that read an input take their samples of it."""
+        found = {
+            self.axis(node, "operand", place)
+            for node in self._graph.nodes
+            for place, operand in enumerate(node.operands)
+            if operand == tensor
+        }
+        return found.pop() if len(found) == 1 else None
 
     def _find_apart(self) -> frozenset[int]:
         """The tensors that are cut alike by the operator that writes them and all that read them."""

@@ -14,6 +14,9 @@ reads one in the step sees the old value.
 
 In a pipeline operators go forward and backward for each micro-batch, in the pipeline's order (see `pipeline`); what
 follows, the loss's way to every rank and the updates, comes once, as soon as all micro-batches have added their part.
+Of an input that is kept apart, the part of a micro-batch arrives when the first pass is to read it:
+
+    y arrives, x#0 arrives, linear forward of 0, x#1 arrives, linear forward of 1, cross_entropy forward of 0, ...
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final
 from maniple.operators.graph.differentiation import find_needed
 from maniple.operators.lowering.launch_form import find_halves
 from maniple.operators.lowering.lives import Lives
-from maniple.operators.lowering.micro_batch import ALL
+from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline
 from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.step_form import StepForms
@@ -54,7 +57,7 @@ class Action(NamedTuple):
             changes the scale of the loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
         port: where a fetched tensor leaves; of a cast the dtype; of a prediction the pass.
-        part: the micro-batch of a pass; of what is not cut -1.
+        part: the micro-batch of a pass, or of an input that is kept apart; of what is not cut -1.
     """
 
     kind: Literal[
@@ -136,8 +139,10 @@ def training_script(
     enters = optimizer is not None and optimizer.enters
     waits = optimizer is not None and needs_squares(graph, optimizer)
     actions = [Action("hyper", 0)] if enters else []
-    followed = _with_casts(graph, _followed(graph, forms, passes, waits=waits))
-    actions += [*_arrivals(graph), *(followed if lives is None else _with_predictions(graph, lives, followed))]
+    parts = MicroBatches(graph) if pipeline is None else pipeline.parts
+    following = _with_parts(graph, forms, parts, _followed(graph, forms, passes, waits=waits))
+    following = _with_casts(graph, following)
+    actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
     actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
     return Script(tuple(nodes), tuple(actions), forms, pipeline is not None, lives)
@@ -175,7 +180,8 @@ def evaluation_script(graph: Graph) -> Script:
     nodes = find_needed(graph, graph.outputs.values())
     fetches = [Action("fetch", tensor, name) for name, tensor in graph.outputs.items()]
     forward = _with_casts(graph, (Action("forward", node.id) for node in nodes))
-    return Script(tuple(nodes), (*_arrivals(graph), *forward, *fetches), StepForms(graph, nodes, training=False))
+    arrivals = _arrivals(graph, MicroBatches(graph))
+    return Script(tuple(nodes), (*arrivals, *forward, *fetches), StepForms(graph, nodes, training=False))
 
 
 def fetch_script(graph: Graph) -> Script:
@@ -184,9 +190,24 @@ def fetch_script(graph: Graph) -> Script:
     return Script((), fetches, StepForms(graph, (), training=False))
 
 
-def _arrivals(graph: Graph) -> Iterator[Action]:
-    yield from (Action("input", tensor.id) for tensor in graph.inputs)
+def _arrivals(graph: Graph, parts: MicroBatches) -> Iterator[Action]:
+    yield from (Action("input", tensor.id) for tensor in graph.inputs if not parts.apart(tensor.id))
     yield Action("clock", 0)
+
+
+def _with_parts(graph: Graph, forms: StepForms, parts: MicroBatches, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and before the first that reads the part of a micro-batch of an input its arrival."""
+    inputs = [tensor.id for tensor in graph.inputs if parts.apart(tensor.id)]
+    arrived: set[Action] = set()
+    for action in actions:
+        if inputs and action.part != ALL:
+            needs = [need for form in forms.of(action.kind, graph.nodes[action.number]) for need in form.requirements]
+            for kind, number in dict.fromkeys(need.region for need in needs):
+                arrival = Action("input", number, "", action.part)
+                if kind == "value" and number in inputs and arrival not in arrived:
+                    arrived.add(arrival)
+                    yield arrival
+        yield action
 
 
 def _with_casts(graph: Graph, actions: Iterable[Action]) -> Iterator[Action]:

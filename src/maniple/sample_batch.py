@@ -183,10 +183,11 @@ def needed_rows(loaded: LoadedProgram, here: Collection[int]) -> dict[str, tuple
         here: the rank's memories.
     """
     rows: dict[str, set[int]] = {}
-    for name, port in loaded.inputs.items():
-        for memory, rect in zip(port.memories, port.rects, strict=True):
-            if memory in here:
-                rows.setdefault(name, set()).update(range(rect.lo[0], rect.hi[0]))
+    for name, ports in loaded.inputs.items():
+        for port in ports.values():
+            for memory, rect in zip(port.memories, port.rects, strict=True):
+                if memory in here:
+                    rows.setdefault(name, set()).update(range(rect.lo[0], rect.hi[0]))
     return {name: tuple(sorted(taken)) for name, taken in rows.items()}
 
 

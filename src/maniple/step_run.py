@@ -29,7 +29,7 @@ class LoadedProgram:
     """A program ready to run, with the ports through which values enter and leave it, and the losses not yet taken."""
 
     replay: Replay
-    inputs: dict[str, Port]
+    inputs: dict[str, dict[int, Port]]
     results: dict[str, Port]
     clock: Port | None
     hyper: Port | None = None
@@ -53,8 +53,9 @@ class LoadedProgram:
             step: how many were submitted before.
             numbers: of the updates, row by row; nobody changes the tensor any more.
         """
-        for name, port in self.inputs.items():
-            port.put(batch[name], memories)
+        for name, ports in self.inputs.items():
+            for port in ports.values():
+                port.put(batch[name], memories)
         if self.hyper is not None and numbers is not None:
             self.hyper.put(numbers, memories)
         if self.clock is not None:

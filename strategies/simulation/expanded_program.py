@@ -76,6 +76,12 @@ class _Step:
     stages: Mapping[int, int]
     actions: Mapping[tuple[str, str], tuple[int, ...]]
 
+    def stage(self, action: Action) -> int:
+        """The stage of an action that is taken in turn; an input arrives with the first stage that reads it."""
+        if action.kind != "input":
+            return self.stages[action.number]
+        return min(self.stages[node.id] for node in self.script.nodes if action.number in node.operands)
+
 
 @final
 class ExpandedProgram:
@@ -241,7 +247,7 @@ class ExpandedProgram:
         """A launch with its rows, and its uses as arrays."""
         rows = launch_rows(LaunchTasks.of(launch), self.costs)
         uses = tuple((self._key(need.region), self._use(launch, need, placing)) for need in launch.requirements)
-        turn = (step.stages[action.number], action.kind, max(action.part, 0)) if launch.in_turn else None
+        turn = (step.stage(action), action.kind, max(action.part, 0)) if launch.in_turn else None
         return PlacedLaunch(launch.name, rows, uses, turn)
 
     def _use(self, launch: Launch, need: Requirement, placing: Placing) -> Use:

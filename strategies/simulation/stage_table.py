@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 COLUMNS = 32
 """So many slices a table has."""
-LETTERS = {"forward": "F", "again": "R", "backward": "B", "input_gradient": "I", "weight_gradient": "W"}
+LETTERS = {"input": "F", "forward": "F", "again": "R", "backward": "B", "input_gradient": "I", "weight_gradient": "W"}
 
 
 def stage_table(simulation: Simulation, columns: int = COLUMNS) -> list[str]:

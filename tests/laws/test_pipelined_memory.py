@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 from pipelined_networks import PROCESSORS, batches, in_stages, perceptron
 from thread_ranks import run_on_worlds
@@ -13,7 +14,7 @@ from thread_ranks import run_on_worlds
 import maniple as mp
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
-from maniple.operators.plan.plan import Plan, WeightPlan
+from maniple.operators.plan.plan import OperatorPlan, Plan, WeightPlan
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.machine import Machine
@@ -54,11 +55,10 @@ def schedule(made: Program, machine: Machine = MACHINES[0]) -> Schedule:
 
 
 def peaks(order: str, micro_batches: int, machine: Machine) -> list[int]:
-    """What each memory holds at most, without the inputs, of which a step is given more for more micro-batches."""
+    """What each memory holds at most, without the labels, which the mean of the loss counts whole."""
     made = program(order, micro_batches, machine)
     found = list(planned_bytes(schedule(made, machine), set(made.homes)))
-    for memory in (0, PROCESSORS - 1):
-        found[memory] -= 8 * SAMPLES * micro_batches
+    found[-1] -= 8 * SAMPLES * micro_batches
     return found
 
 
@@ -68,6 +68,44 @@ def test_what_1f1b_holds_does_not_grow_with_micro_batches(machine: Machine) -> N
     assert all(more <= 1.05 * less for less, more in zip(few, many, strict=True)), (few, many)
     all_first = peaks("gpipe", 8, machine), peaks("gpipe", 16, machine)
     assert all(more > 1.6 * less for less, more in zip(*all_first, strict=True)), all_first
+
+
+def test_an_input_arrives_where_and_when_micro_batches_take_it() -> None:
+    """Of two stages whose samples two processors share, with a skip of the input to the second.
+
+    micro-batch    0                    1                    2
+    processor 0    x#0[0:2] linear      x#1[0:2] linear      x#2[0:1] linear      the first half of each
+    processor 2    x#0[0:2] add         x#1[0:2] add         x#2[0:1] add
+    """
+    g = mp.Graph("skip")
+    x, labels = g.input("x", (10, 6)), g.input("labels", (10,), "int64")
+    g.loss(g.cross_entropy(g.add(g.linear(x, 6), x), labels))
+    shared = {"linear": (0, 1), "add": (2, 3), "cross_entropy": (2, 3)}
+    degrees = {node.name: tuple((f.name, 1 + (f.name in "bi0")) for f in g.bound(node).factors) for node in g.nodes}
+    assert all(2 in dict(found).values() for found in degrees.values()), degrees
+    operators = tuple((name, OperatorPlan(degrees[name], where)) for name, where in shared.items())
+    weights = tuple((t.name, WeightPlan((1,) * len(t.shape), (0,))) for t in g.lasting)
+    plan = Plan(g.fingerprint(), "by hand", operators, weights)
+    plan = plan.with_pipeline([["linear"], ["add", "cross_entropy"]], order="1f1b", micro_batches=3)
+    made = training_step(g, plan, MACHINES[0], OPTIMIZER)
+    lowered = schedule(made)
+    arrivals = {launch.name: launch for launch in made.launches if ".input" in launch.name}
+    assert list(arrivals) == ["labels.input", "x.input#0", "x.input#1", "x.input#2"]
+    taken = [[str(rect) for rect in arrivals[f"x.input#{part}"].requirements[0].rects] for part in range(3)]
+    assert taken == [["[0:2, 0:6]", "[2:4, 0:6]"] * 2, *[["[0:2, 0:6]", "[2:3, 0:6]"] * 2] * 2]
+    held: dict[int, int] = {}
+    for one in lowered.instances:
+        if lowered.regions[one.region].name.startswith("x#"):
+            held[one.memory] = held.get(one.memory, 0) + one.rect.volume
+    assert held == {0: 6 * 6, 1: 4 * 6, 2: 6 * 6, 3: 4 * 6}  # each sample once: no hull over all micro-batches
+    for processor in range(PROCESSORS):
+        own = sorted(np.flatnonzero(lowered.processor == processor), key=lowered.order.__getitem__)
+        names = [lowered.launches[lowered.launch[row]].name for row in own if lowered.launch[row] >= 0]
+        reader = ("linear", "add")[processor // 2]
+        for part in range(3):
+            before = names[: names.index(f"{reader}.forward#{part}")]
+            assert f"x.input#{part}" in before
+            assert f"x.input#{part + 2}" not in before  # and no earlier than a micro-batch ahead
 
 
 @pytest.mark.parametrize("order", ["1f1b", "zb_h1"])

@@ -59,7 +59,8 @@ def test_a_tensor_is_kept_apart_where_all_that_use_it_are_cut() -> None:
     graph = network()
     parts = MicroBatches(graph, 3)
     apart = {tensor.name for tensor in graph.tensors if parts.apart(tensor.id)}
-    assert apart == {"linear", "skip", "sum"}  # the batch norm reads "flat" whole
+    assert apart == {"x", "linear", "skip", "sum"}  # the batch norm reads "flat" whole, and the loss all labels
+    assert (parts.written(graph.tensor("x").id), parts.written(graph.tensor("labels").id)) == (0, None)
     assert parts.written(graph.tensor("flat").id) == 0
     assert parts.written(graph.tensor("loss").id) is None  # every micro-batch adds to it
     assert parts.axis(graph.node("loss"), "operand", 1) == 0
