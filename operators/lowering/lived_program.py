@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from maniple.process.error import RequestError
 from maniple.regions.index_space import union, without
-from maniple.runtime.schedule.ring import Ring
+from maniple.runtime.schedule.turns.ring import Ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

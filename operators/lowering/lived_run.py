@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.fragment import Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.region_table import RegionTable
-    from maniple.runtime.schedule.ring import Ring
+    from maniple.runtime.schedule.turns.ring import Ring
 
 __all__: list[str] = []
 

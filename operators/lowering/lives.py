@@ -10,7 +10,7 @@ Two layers, a stage each; backward of the first is one run behind forward, that 
     w1           update     0, 0                            0        1
 
 A region stands for what is of an age in a run; from one run to the next all grow older, and storage stays where it is
-(`runtime.schedule.ring`).
+(`runtime.schedule.turns.ring`).
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.fragment import Fragment, Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
-    from maniple.runtime.schedule.ring import Ring
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.schedule.turns.ring import Ring
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []

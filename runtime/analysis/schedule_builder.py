@@ -17,11 +17,11 @@ from maniple.runtime.schedule.launch_columns import processors_of
 from maniple.runtime.schedule.movement_plan import DIRECT, NAMES
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
-from maniple.runtime.schedule.ring import touches
 from maniple.runtime.schedule.roofline import task_ns
 from maniple.runtime.schedule.schedule import Piece, RowKind, Schedule, csr
 from maniple.runtime.schedule.space import JoinedSpaces
 from maniple.runtime.schedule.traffic import price
+from maniple.runtime.schedule.turns.ring import touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.fragment import Fragment, Table
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
-    from maniple.runtime.schedule.ring import Ring
     from maniple.runtime.schedule.schedule import Column
     from maniple.runtime.schedule.traffic import Prices
+    from maniple.runtime.schedule.turns.ring import Ring
 
 __all__: list[str] = []
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from maniple.process.error import RequestError
 from maniple.process.gc_pause import pause_gc
 from maniple.process.interruption import hold_interrupts
-from maniple.runtime.execution.cycle import Cycle, Moment
 from maniple.runtime.execution.device_lane import DeviceLane
-from maniple.runtime.execution.lane_programs import Calls, LanePrograms
 from maniple.runtime.execution.poison import may_be_awaited, place_of
 from maniple.runtime.execution.run import Share
 from maniple.runtime.lanes.binding import Binder, Storage
+from maniple.runtime.lanes.cycle import Cycle, Moment
+from maniple.runtime.lanes.lane_programs import Calls, LanePrograms
 from maniple.runtime.lanes.lane_step import StepFailed
 from maniple.runtime.schedule.failure import TaskFailed
 from maniple.runtime.schedule.lane import Layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.runtime.execution.cycle import Moment
+from maniple.runtime.lanes.cycle import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ import numpy as np
 from maniple.regions.columns.storage import ADDS
 from maniple.runtime.schedule.instance import Instance as Instance
 from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
-from maniple.runtime.schedule.ring import Rotation
+from maniple.runtime.schedule.turns.ring import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.instance import Instances
     from maniple.runtime.schedule.launch import Launch
-    from maniple.runtime.schedule.ring import Ring
+    from maniple.runtime.schedule.turns.ring import Ring
 
     Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 

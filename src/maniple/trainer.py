@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.run import Run
     from maniple.runtime.program.mapper import Mapper
-    from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.storage.block_file import BlockReader
 
 __all__: list[str] = []
@@ -152,11 +151,6 @@ class Trainer(TrainerInterchange):
         self._bytes_before = gather_bytes(self._world, None)
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
-    @property
-    def optimizer(self) -> AbstractOptimizer:
-        """How parameters are updated; what may change of it from step to step is `hyper`."""
-        return self._optimizer
-
     @in_turn
     def torch_optimizer(self) -> torch.optim.Optimizer:
         """Give what torch's learning rate schedulers take: its parameter groups are those of `hyper`."""
@@ -169,12 +163,6 @@ class Trainer(TrainerInterchange):
         self._call("hyper")
         self._drain()
         self._optimizer = self._load.vary()
-
-    @property
-    @in_turn
-    def schedule(self) -> Schedule:
-        """The schedule of a step at the graph's own batch size."""
-        return self._load("step", self.graph.batch).replay.schedule
 
     def step(self, *args: torch.Tensor | SampleBatch, **kwargs: torch.Tensor) -> float:
         """Train on one batch and give its mean loss, the same number on every rank.
@@ -240,14 +228,6 @@ class Trainer(TrainerInterchange):
             if loaded.flow is not None:
                 loaded.flow.add(step)
         return step
-
-    @in_turn
-    def _flush(self) -> None:
-        """Have all steps end that are under way without a flush."""
-        flow = self._load.flow
-        if flow is not None and not flow.is_drained:
-            with self._watch():
-                flow.drain()
 
     def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
         """Tell the other ranks what this one does: at once, whole, or by samples, up to half a second later."""
@@ -358,11 +338,6 @@ class Trainer(TrainerInterchange):
         loaded = self._load("parameters", self.graph.batch)
         self._call(call)
         return self._results(loaded, {})
-
-    def _drain(self) -> None:
-        self._flush()
-        with self._watch():
-            self._runtime.drain()
 
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         with self._watch():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -46,10 +44,6 @@ class TrainerAdoption(TrainerCheckpoint):
     _loaded: dict[tuple[str, int], LoadedProgram]
     _mapper: Mapper | None
     _broken: str
-
-    @abstractmethod
-    def _watch(self) -> AbstractContextManager[None]:
-        """Wait for steps; what stops one ends the trainer."""
 
     @in_turn
     def adopt(self, plan: Plan) -> dict[str, int]:

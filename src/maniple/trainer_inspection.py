@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from maniple.runtime.execution.run import Run
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.observe.timeline import Timeline
+    from maniple.runtime.schedule.schedule import Schedule
     from maniple.step_log import StepLog
+    from maniple.step_run import Watch
 
 __all__: list[str] = []
 
@@ -53,6 +55,34 @@ class TrainerInspection(ABC):
     @abstractmethod
     def _call(self, text: str) -> None:
         """Tell the other ranks what this one does."""
+
+    @abstractmethod
+    def _watch(self) -> Watch:
+        """Wait for steps; what stops one ends the trainer."""
+
+    @in_turn
+    def _flush(self) -> None:
+        """Have all steps end that are under way without a flush."""
+        flow = self._load.flow
+        if flow is not None and not flow.is_drained:
+            with self._watch():
+                flow.drain()
+
+    def _drain(self) -> None:
+        self._flush()
+        with self._watch():
+            self._runtime.drain()
+
+    @property
+    def optimizer(self) -> AbstractOptimizer:
+        """How parameters are updated; what may change of it from step to step is `hyper`."""
+        return self._optimizer
+
+    @property
+    @in_turn
+    def schedule(self) -> Schedule:
+        """The schedule of a step at the graph's own batch size."""
+        return self._load("step", self.graph.batch).replay.schedule
 
     @in_turn
     def bytes(self) -> dict[str, int]:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.lived_run import LivedRun
     from maniple.operators.lowering.weight import Weight
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.execution.cycle import Cycle
     from maniple.runtime.execution.replay import Replay
     from maniple.runtime.execution.run import Run
-    from maniple.runtime.schedule.ring import Ring
+    from maniple.runtime.lanes.cycle import Cycle
+    from maniple.runtime.schedule.turns.ring import Ring
     from maniple.runtime.storage.memory import Memory
     from maniple.step_run import StepRun
 
@@ -146,8 +146,10 @@ class WeightFlow:
         """
         homes = dict(weight.home)
         for ring in self._rings[weight.value.id]:
-            memory, place = self._memories.get(ring.memory), 0 if turn is None else ring.place(0, turn)
-            for rect in () if memory is None else homes.get(ring.memory, ()):
+            if ring.memory not in self._memories:
+                continue
+            memory, place = self._memories[ring.memory], 0 if turn is None else ring.place(0, turn)
+            for rect in homes.get(ring.memory, ()):
                 source = memory.view(ring.regions[place], rect)
                 for region in ring.regions:
                     if region is not ring.regions[place]:

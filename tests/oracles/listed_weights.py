@@ -78,8 +78,8 @@ def read(stage: Stage, rule: str, stages: int, batch: int, *, forward: bool) -> 
 
 def train(
     first: list[tuple[Tensor, Tensor]], batches: list[tuple[Tensor, Tensor]], rule: str, make: Make
-) -> tuple[list[float], list[tuple[Tensor, Tensor]]]:
-    """The losses of mini-batches, and the weights once all have passed.
+) -> tuple[list[float], list[list[tuple[Tensor, Tensor]]]]:
+    """The losses of mini-batches, and for each stage all weights that it had, the oldest first.
 
     Args:
         first: the weights to begin with, a pair for each stage.
@@ -119,4 +119,4 @@ def train(
             del stage.kept[batch]
             gradients[stage.number - 1, batch] = slope @ weight
             stage.update((slope.T @ value, slope.sum(0)))
-    return losses, [stage.weights[-1] for stage in stages]
+    return losses, [stage.weights for stage in stages]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from maniple.runtime.execution.cycle import Moment
+from maniple.runtime.lanes.cycle import Moment
 from maniple.runtime.lanes.lane_program import LaneProgram
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting
 from maniple.runtime.schedule.lane import StepKind
@@ -14,8 +14,8 @@ from maniple.runtime.schedule.lane import StepKind
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from maniple.runtime.execution.cycle import Cycle
     from maniple.runtime.lanes.binding import Binder
+    from maniple.runtime.lanes.cycle import Cycle
     from maniple.runtime.lanes.lane_program import Tasks
     from maniple.runtime.lanes.progress import Progress
     from maniple.runtime.schedule.lane import Lanes, Step
