@@ -21,6 +21,13 @@ __all__: list[str] = []
 
 WEIGHTS = "weights"
 """The key of the semantics."""
+NO_STRATEGY = (
+    "no strategy makes plans without a flush; give stages the order 'asynchronous' by plan.with_pipeline, "
+    "and the rule as its semantics"
+)
+"""What is said where a search is to find one."""
+NOT_SIMULATED = "pipelines without a flush are not simulated; run the plan, and look at trainer.timeline()"
+"""What is said where one is to be simulated."""
 
 
 def version_names() -> tuple[str, ...]:
@@ -48,6 +55,20 @@ def check_version_name(name: str) -> None:
             f"plan: semantics.{WEIGHTS}: expected {', '.join(known)}, or no such key: a step sees all updates before "
             f"it; got {name!r}{nearest(name, known)}"
         )
+
+
+def refuse_versions(semantics: Mapping[str, str], reason: str) -> None:
+    """Refuse a rule where there can be none.
+
+    Args:
+        semantics: of a plan, or asked for.
+        reason: why, and what to do instead.
+
+    Raises:
+        RequestError: there is one.
+    """
+    if WEIGHTS in semantics:
+        raise RequestError(f"semantics.{WEIGHTS}: {reason}")
 
 
 def check_versions(plan: Plan, graph: Graph) -> None:

@@ -13,6 +13,7 @@ from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
+from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.strategies.interface.checked_strategy import make_checked
@@ -176,6 +177,7 @@ def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
     """The graph that runs under some semantics, which has the same names as the graph itself."""
     graph.validate()
     check_semantics(tuple(semantics.items()))
+    refuse_versions(semantics, NO_STRATEGY)
     return apply_semantics(graph, semantics)
 
 
@@ -331,7 +333,7 @@ def _drive(
         if pool is not None:
             state = pool.settle(state)
         if problem.objective == PARETO:
-            return strategy.frontier(state)
+            return _run_off_frontier(strategy.frontier(state), problem, None if interrupted else costs)
         return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
 
 
@@ -349,6 +351,12 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
         return result if again is None else decide(problem, again, result, plans)
     except KeyboardInterrupt:
         return result
+
+
+def _run_off_frontier(found: Frontier, problem: Problem, costs: Costs | None) -> Frontier:
+    from maniple.strategies.search.frontier_runoff import settle
+
+    return found if costs is None or not costs.timing else settle(problem, found, costs.side_by_side)
 
 
 def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:

@@ -11,6 +11,9 @@ from maniple.runtime.execution.run_measurement import gather_bytes, gather_timel
 from maniple.runtime.program.in_turn import in_turn
 
 if TYPE_CHECKING:
+    import torch
+
+    from maniple.hyper import Hyper
     from maniple.memory_use import MemoryUse
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
@@ -39,6 +42,7 @@ class TrainerInspection(ABC):
     plan: Plan
     machine: Machine
     turn: Turn
+    hyper: Hyper
     _optimizer: AbstractOptimizer
     _world: World
     _runtime: RankRuntime
@@ -83,6 +87,11 @@ class TrainerInspection(ABC):
     def schedule(self) -> Schedule:
         """The schedule of a step at the graph's own batch size."""
         return self._load("step", self.graph.batch).replay.schedule
+
+    @in_turn
+    def torch_optimizer(self) -> torch.optim.Optimizer:
+        """Give what torch's learning rate schedulers take: its parameter groups are those of `hyper`."""
+        return self.hyper.torch_optimizer()
 
     @in_turn
     def bytes(self) -> dict[str, int]:
