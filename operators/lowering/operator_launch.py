@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
-    from maniple.operators.lowering.lived_regions import PassRegions
-    from maniple.operators.lowering.step_regions import StepRegions
+    from maniple.operators.lowering.step_regions import AbstractRegions
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.rules.task_placement import PlacedTasks
@@ -46,7 +45,7 @@ def operator_launch(
     graph: Graph,
     form: LaunchForm,
     placed: PlacedTasks,
-    regions: StepRegions | PassRegions,
+    regions: AbstractRegions,
     shared: frozenset[int] = frozenset(),
     *,
     part: int = ALL,
@@ -174,7 +173,7 @@ def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion)
 
 
 def _rects(
-    need: RequirementForm, node: Node, tasks: PlacedTasks, regions: StepRegions | PassRegions, part: int
+    need: RequirementForm, node: Node, tasks: PlacedTasks, regions: AbstractRegions, part: int
 ) -> Sequence[Rect]:
     """What each task uses of a region; of one that a micro-batch has for itself from where its samples begin."""
     region = regions.region(need.region, part)

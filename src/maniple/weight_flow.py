@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.operators.lowering.lived_run import LivedRun
+    from maniple.operators.lowering.flow.lived_run import LivedRun
     from maniple.operators.lowering.weight import Weight
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.execution.replay import Replay

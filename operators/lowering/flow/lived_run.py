@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.lowering.lived_program import Family
-from maniple.operators.lowering.lived_regions import LivedRegions
-from maniple.operators.lowering.lives import HYPER
+from maniple.operators.lowering.flow.lived_program import Family
+from maniple.operators.lowering.flow.lived_regions import LivedRegions
+from maniple.operators.lowering.flow.lives import HYPER
+from maniple.operators.lowering.flow.version_launch import PredictBinder, predict_launch, relay_launch, version_update
 from maniple.operators.lowering.operator_body import FetchBinder
 from maniple.operators.lowering.operator_launch import update_launch
 from maniple.operators.lowering.step_program import Port
-from maniple.operators.lowering.version_launch import PredictBinder, predict_launch, relay_launch, version_update
 from maniple.operators.pipeline_order.version_rule import lag
 from maniple.regions.privilege import READ
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.lowering.flow.lived_regions import PassRegions
+    from maniple.operators.lowering.flow.lives import Lives
     from maniple.operators.lowering.launch_form import RegionRef
-    from maniple.operators.lowering.lived_regions import PassRegions
-    from maniple.operators.lowering.lives import Lives
     from maniple.operators.lowering.step_regions import StepRegions
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.plan.plan import Plan

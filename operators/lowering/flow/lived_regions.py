@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from maniple.operators.lowering.lives import HYPER, Lives
+from maniple.operators.lowering.flow.lives import HYPER, Lives
 from maniple.operators.lowering.micro_batch import ALL
 
 if TYPE_CHECKING:
