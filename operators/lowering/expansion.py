@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.flow.lived_run import LivedRun
 from maniple.operators.lowering.micro_batch import ALL
-from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
+from maniple.operators.lowering.operator_body import FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import (
+    assign_launch,
     copy_launch,
-    home_copy,
     norm_launch,
     operator_launch,
     rescale_launch,
+    state_copies,
     sum_launch,
     update_launch,
 )
@@ -78,17 +80,6 @@ def elided_views(graph: Graph, plan: Plan, machine: Machine, optimizer: Abstract
     return expansion.elided
 
 
-def check_turns(graph: Graph, plan: Plan) -> None:
-    """Refuse a plan whose stages would wait for each other in a circle, once it is lowered.
-
-    Raises:
-        RequestError: they would, or they are none of a pipeline.
-    """
-    order = plan.order(graph)
-    lowered, inner = lower_composites(graph, plan, training=True)
-    training_script(lowered, None, pipeline_of(order, lowered, inner), working=WorkingCopies.of(lowered, inner))
-
-
 @dataclass
 class Expansion:
     """Expands a graph under a plan into launches.
@@ -124,6 +115,8 @@ class Expansion:
         self._regions = StepRegions(self.graph, self.held, self.table)
         self._pipeline: Pipeline | None = None
         self._working = WorkingCopies.of(self.graph, self.plan)
+        self.run: LivedRun | None = None
+        """What outlives runs, where there is no flush."""
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._first: dict[tuple[str, int], int] = {}
@@ -141,7 +134,10 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline, self._passed, self._working)
+        script = training_script(self.graph, optimizer, self._pipeline, self._passed, self._working)
+        if script.lives is not None:
+            self.run = LivedRun(self.graph, self.plan, self.machine, self._regions, script.lives, self.table)
+        return script
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -182,13 +178,9 @@ class Expansion:
 
         State that lives in blocks is gathered in a copy for the time, one after the other: what lasts stays as it is.
         """
-        for weight in self.held.values():
-            spread = len(weight.home) > 1 and weight.name != loss_scale.NAME
-            for state in weight.optimizer_regions:
-                whole = self.table.region(f"{state.name}.copy", state.bounds, state.dtype) if spread else state
-                if spread:
-                    self._launches.append(home_copy(weight, state, whole, whole.name, in_turn=True))
-                self._fetch(state.name, whole, in_turn=True)
+        for whole, launches in state_copies(self.held.values(), self.table):
+            self._launches += launches
+            self._fetch(whole.name.removesuffix(".copy"), whole, in_turn=True)
         return self._program()
 
     def _lower(self, *, training: bool) -> None:
@@ -222,7 +214,15 @@ class Expansion:
     def _expand(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Add the launches of one action."""
         kind, number, port, part = action
-        if kind == "input":
+        if self.run is not None and kind in {"fetch", "predict", "update"} and optimizer is not None:
+            weight = None if kind == "fetch" else self.held[self._tensors[number].name]
+            if weight is None:
+                self._launches += self.run.relays(port, number, self.results)
+            elif kind == "predict":
+                self._launches.append(self.run.predict(weight, number, port, optimizer))
+            else:
+                self._launches.append(self.run.update(weight, number, optimizer))
+        elif kind == "input":
             self._input(self._tensors[number], script.nodes, part)
         elif kind == "clock":
             self._tick([node for node in script.nodes if node.operator.random])
@@ -231,36 +231,31 @@ class Expansion:
         elif kind == "fetch":
             role = COPY if number in self._working.lives else "value"
             self._fetch(port, self._regions.region((role, number)), in_turn=script.in_turn and optimizer is None)
-        elif kind in {"cast", "copy"}:
-            self._copy(action, script)
-        elif kind in {"sum", "norm", "update", "rescale"}:
-            self._act_on_weight(action, optimizer)
+        elif kind in {"cast", "copy", "sum", "norm", "update", "rescale"}:
+            self._act_on_weight(action, script, optimizer)
         elif kind == "assign":
             value = self._regions.value(self.graph.assignments[number])
-            self._assign(self.held[self._tensors[number].name], value)
+            self._launches.append(assign_launch(self.held[self._tensors[number].name], value))
         else:
             for form in script.forms.of(kind, self.graph.nodes[number]):
                 self._operate(form, part, script, training=optimizer is not None)
 
-    def _copy(self, action: Action, script: Script) -> None:
-        """Expand what gives a copy of a weight its values."""
-        weight = self.held[self._tensors[action.number].name]
-        copy = self._regions.region((action.port, action.number), action.part)
-        turns = script.in_turn and action.number in self._working.lives
-        name = f"{weight.name}.cast" if action.kind == "cast" else copy.name
-        self._launches.append(copy_launch(weight, copy, name, in_turn=turns))
-
-    def _act_on_weight(self, action: Action, optimizer: AbstractOptimizer | None) -> None:
+    def _act_on_weight(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Expand what is done with a parameter at its home, or with the scale of the loss.
 
         Args:
             action: of the script.
+            script: what is expanded.
             optimizer: of what is trained.
         """
         kind, number, port, part = action
         regions, weight = self._regions, self.held[loss_scale.NAME if kind == "rescale" else self._tensors[number].name]
         turns = self._working.lives.get(number) == "pass"
-        if kind == "sum":
+        if kind in {"cast", "copy"}:
+            copy, turns = regions.region((port, number), part), script.in_turn and number in self._working.lives
+            name = f"{weight.name}.cast" if kind == "cast" else copy.name
+            self._launches.append(copy_launch(weight, copy, name, in_turn=turns))
+        elif kind == "sum":
             one, total = regions.region((PART, number), part), regions.gradient(number)
             self._launches.append(sum_launch(weight, one, total, first=bool(port), in_turn=turns))
         elif optimizer is not None and kind == "update":
@@ -275,7 +270,11 @@ class Expansion:
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
-        return Program(tuple(self._launches), homes)
+        launches = tuple(self._launches)
+        if self.run is None:
+            return Program(launches, homes)
+        lived, rings = self.run.homes(launches, {name: weight.home for name, weight in self.held.items()})
+        return Program(launches, homes | lived, rings)
 
     def _place(self, node: Node, part: int) -> PlacedTasks:
         if (node.id, part) not in self._placed:
@@ -287,20 +286,20 @@ class Expansion:
         node = form.node
         first = self._first.setdefault((form.part, node.id), part) == part
         self._forms[len(self._launches)] = form
-        self._launches.append(
-            operator_launch(
-                self.graph,
-                form,
-                self._place(node, part),
-                self._regions,
-                script.backward.shared,
-                part=part,
-                first=first,
-                training=training,
-                checked=self.checked,
-                in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
-            )
+        kind = "forward" if form.is_forward else "backward"
+        launch = operator_launch(
+            self.graph,
+            form,
+            self._place(node, part),
+            self._regions if self.run is None else self.run.of(node, kind),
+            script.backward.shared,
+            part=part,
+            first=first,
+            training=training,
+            checked=self.checked,
+            in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
         )
+        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind)))
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
         """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
@@ -318,7 +317,8 @@ class Expansion:
         if not parts:
             return
         ports = self.inputs.setdefault(tensor.name, {})
-        region, name = self._regions.region(("value", tensor.id), part), f"{tensor.name}.input"
+        ref, name = ("value", tensor.id), f"{tensor.name}.input"
+        region = self._regions.region(ref, part) if self.run is None else self.run.youngest(ref)
         if part == ALL:
             ports[part] = self._arrival(name, region, parts)
         else:
@@ -333,7 +333,7 @@ class Expansion:
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
-        region = self._regions.clock
+        region = self._regions.clock if self.run is None else self.run.youngest(("clock", 0))
         parts = self._regions.parts
         placed = [self._place(node, part) for node in nodes for part in parts.parts(node)]
         memories = {self.machine.memory_of(point.processor) for tasks in placed for point in tasks.points}
@@ -343,6 +343,8 @@ class Expansion:
     def _enter(self, optimizer: AbstractOptimizer, script: Script) -> None:
         """Launch the arrival of the numbers of the updates wherever a parameter lives."""
         region = self._regions.hyper(optimizer)
+        if self.run is not None and region is not None:
+            region = self.run.numbers(optimizer)[0]
         trained = [self.held[self._tensors[number].name] for kind, number, *_ in script.actions if kind == "update"]
         memories = {self.machine.memory_of(point.processor) for weight in trained for point in weight.points}
         if region is not None and memories:
@@ -374,13 +376,6 @@ class Expansion:
         requirement = Requirement(region, WRITE_DISCARD, rects)
         self._launches.append(Launch(name, points, (requirement,), InputBinder(port), in_turn=readers is not None))
         return port
-
-    def _assign(self, buffer: Weight, value: LogicalRegion) -> None:
-        requirements = (
-            Requirement(buffer.value, WRITE_DISCARD, buffer.rects),
-            Requirement(value, READ, buffer.rects),
-        )
-        self._launch(f"{buffer.name}.assign", buffer.points, requirements, AssignBinder())
 
     def _fetch(self, name: str, region: LogicalRegion, *, in_turn: bool = False) -> None:
         """Bring a region whole to every rank and hand it to the port of that name."""

@@ -10,6 +10,7 @@ from maniple.operators.lowering.home_body import CastBinder, SumBinder
 from maniple.operators.lowering.launch_form import NORM_FLOPS, tile_flops
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import (
+    AssignBinder,
     BackwardBinder,
     BodyPlace,
     ForwardBinder,
@@ -26,11 +27,11 @@ from maniple.runtime.schedule.launch import Launch, Requirement
 from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
-    from maniple.operators.lowering.step_regions import StepRegions
+    from maniple.operators.lowering.step_regions import AbstractRegions
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.rules.task_placement import PlacedTasks
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
+    from maniple.runtime.program.region_table import RegionTable
 
 __all__: list[str] = []
 
@@ -46,7 +48,7 @@ def operator_launch(
     graph: Graph,
     form: LaunchForm,
     placed: PlacedTasks,
-    regions: StepRegions,
+    regions: AbstractRegions,
     shared: frozenset[int] = frozenset(),
     *,
     part: int = ALL,
@@ -167,6 +169,26 @@ def home_copy(weight: Weight, held: LogicalRegion, copy: LogicalRegion, name: st
     return Launch(name, weight.points, requirements, CastBinder(), in_turn=in_turn)
 
 
+def state_copies(weights: Iterable[Weight], table: RegionTable) -> Iterator[tuple[LogicalRegion, tuple[Launch, ...]]]:
+    """Give what an optimizer keeps as regions to be read whole, each with what copies it there.
+
+    Where a state lives in blocks that is a copy for the time: what lasts in a memory stays as large as it is.
+    """
+    for weight in weights:
+        for state in weight.optimizer_regions:
+            if len(weight.home) == 1 or weight.name == loss_scale.NAME:
+                yield state, ()
+            else:
+                whole = table.region(f"{state.name}.copy", state.bounds, state.dtype)
+                yield whole, (home_copy(weight, state, whole, whole.name, in_turn=True),)
+
+
+def assign_launch(buffer: Weight, value: LogicalRegion) -> Launch:
+    """Give the launch that gives a buffer its next value, at its home."""
+    requirements = Requirement(buffer.value, WRITE_DISCARD, buffer.rects), Requirement(value, READ, buffer.rects)
+    return Launch(f"{buffer.name}.assign", buffer.points, requirements, AssignBinder())
+
+
 def sum_launch(
     weight: Weight, part: LogicalRegion, total: LogicalRegion, *, first: bool, in_turn: bool = False
 ) -> Launch:
@@ -204,7 +226,9 @@ def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion,
     return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm", in_turn=in_turn)
 
 
-def _rects(need: RequirementForm, node: Node, tasks: PlacedTasks, regions: StepRegions, part: int) -> Sequence[Rect]:
+def _rects(
+    need: RequirementForm, node: Node, tasks: PlacedTasks, regions: AbstractRegions, part: int
+) -> Sequence[Rect]:
     """What each task uses of a region; of one that a micro-batch has for itself from where its samples begin."""
     region = regions.region(need.region, part)
     if need.tiles is None:

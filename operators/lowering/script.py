@@ -26,11 +26,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.graph.differentiation import find_needed
+from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.flow.lives import Lives
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
-from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline
+from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline, pipeline_of
 from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.step_form import PASSES, StepForms
-from maniple.operators.lowering.working_copy import COPY, NONE_WORKING, PART, base_of, copies_read, is_passing
+from maniple.operators.lowering.working_copy import (
+    COPY,
+    NONE_WORKING,
+    PART,
+    WorkingCopies,
+    base_of,
+    copies_read,
+    is_passing,
+)
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import BackwardForms, RegionRef
-    from maniple.operators.lowering.working_copy import WorkingCopies
+    from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
 
 __all__: list[str] = []
@@ -56,10 +66,12 @@ class Action(NamedTuple):
             do; ``cast`` gives the values of a parameter as halves, ``copy`` gives them to a working copy; ``forward``
             and ``backward`` are an operator's, as are ``input_gradient`` and ``weight_gradient``, of which the latter
             may come later, and ``again``, forward of what was not kept; ``sum`` adds the gradient of a micro-batch to
-            that of all; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up with all
-            others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
+            that of all; ``predict`` gives what a pass of a stage reads of a parameter; ``fetch`` brings a tensor whole
+            to every rank; ``norm`` adds a gradient's squares up with all others; ``rescale`` changes the scale of the
+            loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
-        port: where a fetched tensor leaves; of a cast or copy the kind of region; ``first`` of the first sum.
+        port: where a fetched tensor leaves; of a cast or copy the kind of region; ``first`` of the first sum; of a
+            prediction the pass.
         part: the micro-batch of a pass, of a copy or sum for one, or of an input that is kept apart; of what is not cut
             -1.
     """
@@ -78,6 +90,7 @@ class Action(NamedTuple):
         "weight_gradient",
         "sum",
         "norm",
+        "predict",
         "update",
         "rescale",
         "assign",
@@ -97,12 +110,14 @@ class Script:
         actions: what it does, in order.
         forms: the launches of the operators' passes.
         in_turn: whether processors take the passes in the script's order, but for those of operators that run whole.
+        lives: how long what a run writes is read, where there is no flush: then a run has each pass of another batch.
     """
 
     nodes: tuple[Node, ...]
     actions: tuple[Action, ...]
     forms: StepForms
     in_turn: bool = False
+    lives: Lives | None = None
 
     @property
     def backward(self) -> BackwardForms:
@@ -150,21 +165,66 @@ def training_script(
             cut=pipeline.parts.count > 1,
         )
         passes = Passes(graph, nodes, forms, pipeline).merged()
+    lives = None if pipeline is None or pipeline.rule is None else Lives(graph, pipeline.stages, pipeline.rule)
+    if lives is not None:
+        _check_lives(graph, optimizer, working, scaled=scaled)
+        lives.note(passes, forms)
     enters = optimizer is not None and optimizer.enters
     waits = optimizer is not None and needs_squares(graph, optimizer)
     actions = [Action("hyper", 0)] if enters else []
     parts = MicroBatches(graph) if pipeline is None else pipeline.parts
     followed = _later(graph, forms, _followed(graph, forms, passes, waits=waits), working)
-    following = _with_parts(graph, forms, parts, followed)
-    actions += [*_arrivals(graph, parts), *_with_copies(graph, forms, following)]
+    following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed))
+    actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
     actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
-    return Script(tuple(nodes), tuple(actions), forms, pipeline is not None)
+    return Script(tuple(nodes), tuple(actions), forms, pipeline is not None, lives)
+
+
+def _check_lives(graph: Graph, optimizer: AbstractOptimizer | None, working: WorkingCopies, *, scaled: bool) -> None:
+    """Refuse updates that wait for the gradients of all stages: without a flush these are of different batches.
+
+    So are weights that are whole only while they are used: what passes read are versions of their own.
+    """
+    for tensor in (*working.lives, *working.at_home):
+        raise RequestError(
+            f"plan: weights.{graph.tensors[tensor].name}: expected copy 'kept' and sums 'use' in a pipeline without a "
+            "flush, where passes read versions of weights; leave out semantics.weights, or take zero=1"
+        )
+    if scaled or (optimizer is not None and needs_squares(graph, optimizer)):
+        raise RequestError(
+            "plan: semantics.weights: expected an optimizer whose updates wait for one gradient each; clip_norm and "
+            "the scale of the loss need those of all stages, which are at different batches: clip_value can do without"
+        )
+
+
+def _with_predictions(graph: Graph, lives: Lives, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and before the first pass of a stage that reads a weight predicted the prediction."""
+    done: set[tuple[int, str]] = set()
+    for action in actions:
+        if action.kind in {"forward", "backward"}:
+            node = graph.nodes[action.number]
+            for tensor in lives.read_predicted(node, action.kind):
+                if (tensor, action.kind) not in done:
+                    done.add((tensor, action.kind))
+                    yield Action("predict", tensor, action.kind)
+        yield action
 
 
 def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:
     """Whether updates wait for the sum of the squares of all gradients: they are clipped by it, or may overflow."""
     return optimizer.clip_norm is not None or is_scaled(graph)
+
+
+def check_turns(graph: Graph, plan: Plan) -> None:
+    """Refuse a plan whose stages would wait for each other in a circle, once it is lowered.
+
+    Raises:
+        RequestError: they would, or they are none of a pipeline.
+    """
+    order = plan.order(graph)
+    lowered, inner = lower_composites(graph, plan, training=True)
+    training_script(lowered, None, pipeline_of(order, lowered, inner), working=WorkingCopies.of(lowered, inner))
 
 
 def evaluation_script(graph: Graph, working: WorkingCopies = NONE_WORKING) -> Script:

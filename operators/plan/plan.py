@@ -11,6 +11,7 @@ from maniple.operators.plan.pipeline_plan import check_micro_batches, pipeline_o
 from maniple.operators.plan.plan_file import Term as Term
 from maniple.operators.plan.plan_table import fold_rows, ranges
 from maniple.operators.plan.sharding import sharded
+from maniple.operators.plan.version_semantics import check_versions
 from maniple.operators.plan.weight_home import default_home as default_home
 from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
 from maniple.operators.rules.configuration import Predicted as Predicted
@@ -113,6 +114,7 @@ class Plan:
         if self.pipeline is not None:
             check_micro_batches(self.pipeline, graph.batch)
             self.order(graph)
+        check_versions(self, graph)
 
     def order(self, graph: Graph) -> PipelineOrder | None:
         """The order in which the stages take turns; None where there is no pipeline.

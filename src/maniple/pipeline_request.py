@@ -44,7 +44,7 @@ def in_turn(
     plan = plan if zero is None else plan.with_zero(zero, graph, machine)
     if order is None and micro_batches is None:
         return plan
-    from maniple.operators.lowering.expansion import check_turns
+    from maniple.operators.lowering.script import check_turns
     from maniple.operators.pipeline_order.named_order import ORDERS
     from maniple.operators.pipeline_order.order_text import parse, to_text
 

@@ -73,7 +73,7 @@ def _in_turn(plan: Plan, graph: Graph, given: Assumptions) -> tuple[Plan, str]:
         return plan, "one stage" if len(plan.stages) == 1 else "one micro-batch"
     if given.order not in RUNS_AS:
         return plan, f"order {given.order} has no flush"
-    from maniple.operators.lowering.expansion import check_turns  # lowering, which most do without
+    from maniple.operators.lowering.script import check_turns  # lowering, which most do without
 
     made = plan.with_pipeline(order=RUNS_AS[given.order], micro_batches=given.micro_batches)
     try:
