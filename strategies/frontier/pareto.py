@@ -49,6 +49,8 @@ __all__: list[str] = []
 
 EPSILON = 0.01
 """By what share a plan of the space may need less memory and less time by the model than the one that stands for it."""
+BOUND_EPSILON = 0.05
+"""Within which the bound of shared weights is a frontier: with less it would take as long as the frontier itself."""
 SIMULATED = 64
 """So many points are simulated at most."""
 
@@ -188,7 +190,7 @@ def _proved(solution: Solution, shared: SharedWeights | None) -> Solution:
     """The solution that names the operators whose weights others use, too, and how far it may be from a bound."""
     if shared is None or not shared.operators:
         return solution
-    bound = solve(shared.least(), EPSILON, available_cores())
+    bound = solve(shared.least(), BOUND_EPSILON, available_cores())
     inexact = tuple(sorted({*solution.inexact, *shared.operators}))
     if bound.inexact:  # what is found is no bound
         return replace(solution, inexact=inexact)
