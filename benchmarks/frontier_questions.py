@@ -54,9 +54,9 @@ def single(folder: Path, name: str, devices: int, limit: int) -> dict[str, list[
         graph, machine = model(name), mp.Machine.preset(f"v100x{devices}")
         found = {}
         for strategy, where in (("optcnn", machine), ("soap", machine.capped(limit))):
-            asked = {"proposals": PROPOSALS} if strategy == "soap" else {}
+            proposals = PROPOSALS if strategy == "soap" else None
             try:
-                plan = mp.search(graph, where, strategy=strategy, **asked)
+                plan = mp.search(graph, where, strategy=strategy, proposals=proposals)
             except mp.RequestError:
                 continue
             found[strategy] = told(graph, machine, plan)
