@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.flow.lived_run import LivedRun
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import (
@@ -15,11 +16,14 @@ from maniple.operators.lowering.operator_launch import (
     rescale_launch,
     update_launch,
 )
+from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.pipeline import pipeline_of
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
+from maniple.operators.lowering.view_group import step_targets
+from maniple.operators.lowering.viewed_launch import ViewedLaunches, lowered_groups
 from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
 from maniple.operators.training import loss_scale
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.operators.lowering.passed_gradient import Passed
     from maniple.operators.lowering.pipeline import Pipeline
     from maniple.operators.lowering.script import Action, Script
+    from maniple.operators.lowering.view_group import ViewGroup
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
@@ -45,11 +51,29 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def training_step(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> Program:
-    """Expand a training step by itself: regions of its own hold the parameters and buffers."""
+def training_step(
+    graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer, *, views: bool = True
+) -> Program:
+    """Expand a training step by itself: regions of its own hold the parameters and buffers.
+
+    Args:
+        graph: the graph.
+        plan: the plan.
+        machine: the machine.
+        optimizer: what updates the weights.
+        views: whether operators that compute nothing need no task where their results can be used where they lie.
+    """
     table = RegionTable()
     held = weights(graph, plan, machine, optimizer, table)
-    return Expansion(graph, plan, machine, held, table).training_step(optimizer)
+    return Expansion(graph, plan, machine, held, table, views=views).training_step(optimizer)
+
+
+def elided_views(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> tuple[str, ...]:
+    """The operators that have no task in a training step, for what they give is used where their operand lies."""
+    table = RegionTable()
+    expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
+    expansion.training_step(optimizer)
+    return expansion.elided
 
 
 def check_turns(graph: Graph, plan: Plan) -> None:
@@ -78,6 +102,7 @@ class Expansion:
         clock: the port through which the seed and the number of the step enter, where an operator draws numbers.
         hyper: the port through which the numbers of the updates enter, where they may be others in each step.
         checked: whether an operator that gives a NaN stops the step.
+        views: see ``training_step``.
     """
 
     graph: Graph
@@ -90,15 +115,23 @@ class Expansion:
     clock: Port | None = None
     hyper: Port | None = None
     checked: bool = False
+    views: bool = True
 
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
         self._regions = StepRegions(self.graph, self.held, self.table)
         self._pipeline: Pipeline | None = None
+        self.run: LivedRun | None = None
+        """What outlives runs, where there is no flush."""
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._launches: list[Launch] = []
+        self._forms: dict[int, LaunchForm] = {}
+        self._groups: tuple[ViewGroup, ...] = ()
+        self._passed: Passed = {}
+        self.elided: tuple[str, ...] = ()
+        """The operators that have no task, for what they give can be used where their operand lies."""
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
@@ -107,7 +140,10 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline)
+        script = training_script(self.graph, optimizer, self._pipeline, self._passed)
+        if script.lives is not None:
+            self.run = LivedRun(self.graph, self.plan, self.machine, self._regions, script.lives, self.table)
+        return script
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -119,6 +155,7 @@ class Expansion:
         """
         self._expand(action, script, optimizer)
         found, self._launches = tuple(self._launches), []
+        self._forms.clear()
         return found
 
     def replan(self, plan: Plan, held: Mapping[str, Weight]) -> None:
@@ -155,8 +192,12 @@ class Expansion:
         A training step takes the plan's turns.
         """
         order = self.plan.order(self.graph) if training else None
-        self.graph = apply_semantics(self.graph, dict(self.plan.semantics))
-        self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
+        graph = apply_semantics(self.graph, dict(self.plan.semantics))
+        self.graph, self.plan = lower_composites(graph, self.plan, training=training)
+        if training:
+            passed = passed_gradients(graph).items()
+            self._passed = {self.graph.node(graph.nodes[node].name).id: places for node, places in passed}
+        self._groups = tuple(lowered_groups(graph, self.graph, step_targets(graph, training=training)))
         self._tensors = self.graph.tensors
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
         parts = None if self._pipeline is None else self._pipeline.parts
@@ -166,12 +207,25 @@ class Expansion:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
         for action in script.actions:
             self._expand(action, script, optimizer)
+        if self.views and not script.in_turn:
+            forms = [self._forms.get(place) for place in range(len(self._launches))]
+            found = ViewedLaunches(self._launches, forms, self._groups, self._regions)
+            self._launches = list(found.launches)
+            self.elided = tuple([self.graph.nodes[node].name for group in found.elided for node in group.nodes])
         return self._program()
 
     def _expand(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Add the launches of one action."""
         kind, number, port, part = action
-        if kind == "input":
+        if self.run is not None and kind in {"fetch", "predict", "update"} and optimizer is not None:
+            weight = None if kind == "fetch" else self.held[self._tensors[number].name]
+            if weight is None:
+                self._launches += self.run.relays(port, number, self.results)
+            elif kind == "predict":
+                self._launches.append(self.run.predict(weight, number, port, optimizer))
+            else:
+                self._launches.append(self.run.update(weight, number, optimizer))
+        elif kind == "input":
             self._input(self._tensors[number], script.nodes, part)
         elif kind == "clock":
             self._tick([node for node in script.nodes if node.operator.random])
@@ -212,7 +266,11 @@ class Expansion:
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
-        return Program(tuple(self._launches), homes)
+        launches = tuple(self._launches)
+        if self.run is None:
+            return Program(launches, homes)
+        lived, rings = self.run.homes(launches, {name: weight.home for name, weight in self.held.items()})
+        return Program(launches, homes | lived, rings)
 
     def _place(self, node: Node, part: int) -> PlacedTasks:
         if (node.id, part) not in self._placed:
@@ -223,20 +281,21 @@ class Expansion:
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
         first = self._first.setdefault((form.part, node.id), part) == part
-        self._launches.append(
-            operator_launch(
-                self.graph,
-                form,
-                self._place(node, part),
-                self._regions,
-                script.backward.shared,
-                part=part,
-                first=first,
-                training=training,
-                checked=self.checked,
-                in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
-            )
+        self._forms[len(self._launches)] = form
+        kind = "forward" if form.is_forward else "backward"
+        launch = operator_launch(
+            self.graph,
+            form,
+            self._place(node, part),
+            self._regions if self.run is None else self.run.of(node, kind),
+            script.backward.shared,
+            part=part,
+            first=first,
+            training=training,
+            checked=self.checked,
+            in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
         )
+        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind)))
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
         """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
@@ -254,7 +313,8 @@ class Expansion:
         if not parts:
             return
         ports = self.inputs.setdefault(tensor.name, {})
-        region, name = self._regions.region(("value", tensor.id), part), f"{tensor.name}.input"
+        ref, name = ("value", tensor.id), f"{tensor.name}.input"
+        region = self._regions.region(ref, part) if self.run is None else self.run.youngest(ref)
         if part == ALL:
             ports[part] = self._arrival(name, region, parts)
         else:
@@ -269,7 +329,7 @@ class Expansion:
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
-        region = self._regions.clock
+        region = self._regions.clock if self.run is None else self.run.youngest(("clock", 0))
         parts = self._regions.parts
         placed = [self._place(node, part) for node in nodes for part in parts.parts(node)]
         memories = {self.machine.memory_of(point.processor) for tasks in placed for point in tasks.points}
@@ -279,6 +339,8 @@ class Expansion:
     def _enter(self, optimizer: AbstractOptimizer, script: Script) -> None:
         """Launch the arrival of the numbers of the updates wherever a parameter lives."""
         region = self._regions.hyper(optimizer)
+        if self.run is not None and region is not None:
+            region = self.run.numbers(optimizer)[0]
         trained = [self.held[self._tensors[number].name] for kind, number, *_ in script.actions if kind == "update"]
         memories = {self.machine.memory_of(point.processor) for weight in trained for point in weight.points}
         if region is not None and memories:

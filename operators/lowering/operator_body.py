@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.step_program import Port
     from maniple.operators.operator.scratchpad import Scratchpad, Scratchpads
     from maniple.operators.rules.rule import Tile
+    from maniple.operators.rules.view import View
     from maniple.operators.training.loss_scale import LossScale
     from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule.launch import Point
 
 __all__: list[str] = []
@@ -61,6 +63,31 @@ class BodyPlace:
 
 
 @dataclass(frozen=True)
+class Look:
+    """How a body sees what its task uses of a region that has another tensor too.
+
+    Args:
+        slot: which of the launch's requirements.
+        view: where the tensor lies in the region.
+        rects: by task the part of the tensor.
+    """
+
+    slot: int
+    view: View
+    rects: Sequence[IndexSpace]
+
+
+def seen(looks: Sequence[Look], point: int, views: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
+    """The views of a task as its body sees them."""
+    found = list(views)
+    for look in looks:
+        view = found[look.slot]
+        if view is not None:
+            found[look.slot] = look.view.tile(view, look.rects[point].bounds.shape)
+    return found
+
+
+@dataclass(frozen=True)
 class CastBinder(PureBinder):
     """Binds a cast of a parameter at its home: views are its values, and the halves to write."""
 
@@ -71,7 +98,7 @@ class CastBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        value, half = (_there(view) for view in views)
+        value, half = (there(view) for view in views)
         return lambda: half.copy_(value)
 
 
@@ -87,6 +114,7 @@ class ForwardBinder(PureBinder):
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
         place: where the bodies run.
+        looks: what they see otherwise than it lies.
     """
 
     graph: Graph
@@ -96,6 +124,7 @@ class ForwardBinder(PureBinder):
     training: bool
     checked: bool
     place: BodyPlace | None = None
+    looks: tuple[Look, ...] = ()
 
     def eager(self, point: int) -> str:
         """See ``PureBinder.eager``."""
@@ -105,14 +134,15 @@ class ForwardBinder(PureBinder):
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
         extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
-        return "forward", self.node.operator, extents, padding, self.training, self.checked
+        return "forward", self.node.operator, extents, padding, self.training, self.checked, _looked(self.looks)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
+        views = seen(self.looks, point, views)
         node, parts = self.node, dict(zip(self.slots, views, strict=True))
         operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
-        results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
-        saved = tuple(_there(view) for (role, _), view in parts.items() if role == "saved")
+        results = tuple(there(parts["result", place]) for place in range(len(node.results)))
+        saved = tuple(there(view) for (role, _), view in parts.items() if role == "saved")
         if not self.training:
             saved = _unread(self.graph, node, self.tiles[point], results)
         clock = parts.get(("clock", 0))
@@ -145,6 +175,7 @@ class BackwardBinder(PureBinder):
         tiles: one per point.
         slots: what each view is to the operator.
         place: where the bodies run.
+        looks: what they see otherwise than it lies.
     """
 
     graph: Graph
@@ -152,11 +183,12 @@ class BackwardBinder(PureBinder):
     tiles: Sequence[Tile]
     slots: tuple[Slot, ...]
     place: BodyPlace | None = None
+    looks: tuple[Look, ...] = ()
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
         extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
-        return "backward", self.node.operator, extents, padding, self.slots
+        return "backward", self.node.operator, extents, padding, self.slots, _looked(self.looks)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
@@ -172,13 +204,13 @@ class BackwardBinder(PureBinder):
         self, point: int, views: Sequence[torch.Tensor | None], cores: int, adding: frozenset[int]
     ) -> Callable[[], object]:
         """Bind one tile, of which some gradients are added to what is there."""
-        node = self.node
+        node, views = self.node, seen(self.looks, point, views)
         parts: dict[Slot, torch.Tensor | None] = dict(zip(self.slots, views, strict=True))
         for place, result in enumerate(node.results):
             if result == self.graph.loss_tensor and ("result_gradient", place) not in parts:
                 parts["result_gradient", place] = _one(self.graph.tensors[result].dtype)
         results, operands = range(len(node.results)), range(len(node.operands))
-        saved = tuple(_there(view) for (part, _), view in parts.items() if part == "saved")
+        saved = tuple(there(view) for (part, _), view in parts.items() if part == "saved")
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
@@ -218,7 +250,7 @@ class UpdateBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        value, gradient, *others = (_there(view) for view in views)
+        value, gradient, *others = (there(view) for view in views)
         states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
         row = None if self.row is None else numbers.pop(0)[self.row]
         if self.scaled is None:
@@ -248,7 +280,7 @@ class RescaleBinder(PureBinder):
         """Bind one memory's."""
         from maniple.operators.training.loss_scale import bind_rescale
 
-        value, tracker, skipped, squares = (_there(view) for view in views)
+        value, tracker, skipped, squares = (there(view) for view in views)
         return bind_rescale(self.scale, squares, value, tracker, skipped)
 
 
@@ -265,7 +297,7 @@ class NormBinder(PureBinder):
         """Bind one block."""
         from maniple.operators.training.norm_kernels import bind_squares
 
-        gradient, squares = (_there(view) for view in views)
+        gradient, squares = (there(view) for view in views)
         return bind_squares(gradient, squares, cores)
 
 
@@ -280,7 +312,7 @@ class AssignBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        buffer, value = (_there(view) for view in views)
+        buffer, value = (there(view) for view in views)
         return lambda: buffer.copy_(value)
 
 
@@ -301,7 +333,7 @@ class InputBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's part."""
-        target = _there(views[0])
+        target = there(views[0])
         values = self.port.queues[point]
         # What the port has for a device lies in pinned memory, or on it: the host goes on.
         return lambda: target.copy_(values.popleft(), non_blocking=True)
@@ -313,9 +345,11 @@ class FetchBinder:
 
     Args:
         port: where the program picks it up, when it has waited for the run.
+        first: the number of the port's queue that is the first point's.
     """
 
     port: Port
+    first: int = 0
 
     def eager(self, point: int) -> str:
         """See ``PureBinder.eager``."""
@@ -326,9 +360,14 @@ class FetchBinder:
         """Bind one memory's fetch."""
         from maniple.runtime.storage.copy_kernels import bind_leave
 
-        leave = bind_leave(_there(views[0]))
-        values = self.port.queues[point]
+        leave = bind_leave(there(views[0]))
+        values = self.port.queues[self.first + point]
         return lambda: values.append(leave())
+
+
+def _looked(looks: Sequence[Look]) -> Hashable:
+    """What of looks a body depends on, apart from its views."""
+    return tuple([(look.slot, look.view) for look in looks])
 
 
 def _one(dtype: str) -> torch.Tensor:
@@ -350,7 +389,8 @@ def _unread(graph: Graph, node: Node, tile: Tile, results: Sequence[torch.Tensor
     )
 
 
-def _there(view: torch.Tensor | None) -> torch.Tensor:
+def there(view: torch.Tensor | None) -> torch.Tensor:
+    """A view that a launch has for every point."""
     if view is None:
         msg = "the runtime gave no view for a rectangle that is not empty"
         raise TypeError(msg)
