@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
+from maniple.pipeline_request import asked_turns, in_turn, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
+from maniple.search_limits import Limits, cores_of
 from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.plan_frontier import Frontier
@@ -70,6 +71,8 @@ def search(
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
     semantics: Mapping[str, str] | None = ...,
+    order: str | None = ...,
+    micro_batches: int | None = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -88,6 +91,8 @@ def search(
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
     semantics: Mapping[str, str] | None = ...,
+    order: str | None = ...,
+    micro_batches: int | None = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -106,6 +111,8 @@ def search(
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
     semantics: Mapping[str, str] | None = ...,
+    order: str | None = ...,
+    micro_batches: int | None = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -123,6 +130,8 @@ def search(
     costs: str | Costs = ANALYTIC,
     optimizer: AbstractOptimizer | None = None,
     semantics: Mapping[str, str] | None = None,
+    order: str | None = None,
+    micro_batches: int | None = None,
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
@@ -153,6 +162,9 @@ def search(
             in the end, side by side, and decide), or a file of measurements; or what gives them.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
+        order: in which the plan's stages are to take turns: a name, the order as text, or a CSV of it. Strategies that
+            plan pipelines look for one in this order; the plan of any other gets it.
+        micro_batches: into how many parts a pipeline is to cut the samples, likewise.
         watch: is told how it goes.
 
     Raises:
@@ -160,16 +172,24 @@ def search(
     """
     searched = _searched(graph, semantics or {})
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
+    turns = asked_turns(order, micro_batches)
+    if objective == PARETO:
+        refuse_turns(*turns)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
         problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer)
-        return _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
+        problem = replace(problem, order=turns[0], micro_batches=turns[1]) if chosen.pipelines else problem
+        return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
     found = _for_graph(_note_costs(found, costs), graph, semantics or {})
+    if isinstance(found, Frontier):
+        found.validate(graph, machine)
+        return found
+    found = found if chosen.pipelines else in_turn(found, graph, machine, *turns)
     found.validate(graph, machine)
-    return found if isinstance(found, Frontier) else _fitting(found, graph, machine, optimizer)
+    return _fitting(found, graph, machine, optimizer)
 
 
 def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
@@ -252,50 +272,8 @@ def _fitting(plan: Plan, graph: Graph, machine: Machine, optimizer: AbstractOpti
     return plan
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What a search may take.
-
-    Args:
-        began: when it did, by the clock.
-        budget: seconds, if it has so many.
-        proposals: how many it makes, if that is said.
-        cores: how many processes search.
-    """
-
-    began: float
-    budget: float | None
-    proposals: int | None
-    cores: int
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.began
-
-    @property
-    def left_s(self) -> float:
-        """Seconds that it still has."""
-        return math.inf if self.budget is None else self.budget - self.elapsed_s
-
-    def has_made_all(self, progress: Progress) -> bool:
-        """Whether it has made as many proposals as it may."""
-        return self.proposals is not None and progress.proposals >= self.proposals
-
-
-def _cores(asked: int | None) -> int:
-    """How many processes search."""
-    from maniple.process import environment
-    from maniple.process.inventory import available_cores
-
-    if asked is not None:
-        return asked
-    return 1 if environment.is_launched() else available_cores()
-
-
 def _drive(
-    strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None, costs: Costs
+    strategy: AbstractStrategy[Any], problem: Problem, limits: Limits, watch: Watch | None, costs: Costs
 ) -> Plan | Frontier:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     with ExitStack() as stack:
@@ -351,7 +329,7 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
         return result
 
 
-def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:
+def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: Limits) -> WorkerPool | None:
     """Other processes, for strategies that can use them; they know the graph and the machine, not what was measured."""
     if not isinstance(strategy, AbstractParallelStrategy) or not strategy.needs_budget:
         return None
