@@ -122,7 +122,8 @@ def branching(
         The stages, each after those that it reads from.
     """
     load, everything = cache(load_s), (1 << len(graph.nodes)) - 1
-    high, best = load(everything), (Cut(everything, 1),)
+    high = load(everything)
+    best: tuple[Cut, ...] = (Cut(everything, 1),)
     # A stage may do better with the end of one branch and the beginning of the next, as a straight pipeline has it.
     for row in (series(graph), *(tuple(order(graph)) for order in ORDERS)):
         low, bound = 0.0, high * (1 - CLOSE)
@@ -158,7 +159,7 @@ class _Fewest:
     def of_row(self, units: Sequence[Unit]) -> tuple[Cut, ...] | None:
         """The stages of a row of units; None where there are none."""
         count = len(units)
-        best: list[tuple[float, tuple[Cut, ...]]] = [(inf, ()) for _ in range(count)] + [(0, ())]
+        best: list[tuple[float, tuple[Cut, ...]]] = [*((inf, ()) for _ in range(count)), (0, ())]
         for start in range(count - 1, -1, -1):
             nodes: Mask = 0
             for end in range(start + 1, count + 1):
