@@ -175,6 +175,7 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--machine": None if request.machine is None else request.machine.absolute(),
         "--cores": request.cores,
         "--mapper": request.mapper,
+        "--memory": request.memory_bytes,
         "--join-timeout": request.join_timeout_s,
         "--hang-timeout": request.hang_timeout_s,
         "--log-dir": None if request.log_dir is None else request.log_dir.absolute(),

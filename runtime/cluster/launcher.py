@@ -60,6 +60,7 @@ class LaunchRequest:
         encrypt_tiles: whether nobody on the way can read tiles that go through sockets.
         verify_tiles: whether tiles that were altered on their way through sockets are refused.
         survey: whether the program only looks at the hosts, which may differ.
+        memory_bytes: the most that programs may have of each memory; None for all that is there.
 
     Raises:
         RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
@@ -88,6 +89,7 @@ class LaunchRequest:
     encrypt_tiles: bool = False
     verify_tiles: bool = False
     survey: bool = False
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""

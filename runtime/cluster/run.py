@@ -93,6 +93,7 @@ def command(
         shared_from=node * request.ranks_per_node if request.spread else 0,
         encrypt_tiles=request.encrypt_tiles,
         verify_tiles=request.verify_tiles,
+        memory_bytes=request.memory_bytes,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from maniple import checkpoint, checkpoint_saving
 from maniple.checkpoint import Manifest, files_of, read_manifest
 from maniple.checkpoint_saving import Saving
+from maniple.memory_use import checked_limit
 from maniple.operators.lowering.weight import drop_weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training import loss_scale
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.storage.block_file import Block
     from maniple.runtime.storage.memory import Memory
+    from maniple.strategies.interface.plan_frontier import Frontier
 
 __all__: list[str] = []
 
@@ -59,6 +61,8 @@ class TrainerCheckpoint(TrainerInspection):
     _steps_before: int
     _files: AbstractFileSystem = Disk()
     _saving: Saving | None = None
+    _asked: int | None = None
+    """The most bytes of each memory, as the program has said last."""
 
     @in_turn
     def save(
@@ -164,11 +168,12 @@ class TrainerCheckpoint(TrainerInspection):
         cls,
         path: str | os.PathLike[str],
         graph: Graph,
-        plan: Plan | None = None,
+        plan: Plan | Frontier | None = None,
         *,
         optimizer: AbstractOptimizer | None = None,
         world: World | None = None,
         mapper: Mapper | None = None,
+        memory: int | None = None,
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
 
@@ -178,10 +183,11 @@ class TrainerCheckpoint(TrainerInspection):
         Args:
             path: the folder that was given to `save`, of which the newest whole checkpoint is taken; or a checkpoint.
             graph: the graph that was trained.
-            plan: how it goes on; the checkpoint's own where none is given.
+            plan: how it goes on; the checkpoint's own where none is given, of a frontier the fastest that fits.
             optimizer: one of your own, which no file can hold; default the checkpoint's.
             world: the ranks; default those of this launch.
             mapper: see `Trainer`.
+            memory: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
@@ -198,6 +204,7 @@ class TrainerCheckpoint(TrainerInspection):
         if plan is None:
             plan = Plan.parse(json.dumps(manifest.plan), f"{name}: plan")
         trainer = cls.__new__(cls)
+        trainer._asked = None if memory is None else checked_limit(memory)  # noqa: SLF001  (its own class)
         with BlockReader(manifest.blocks(folder)) as stored:
             trainer._begin(graph, plan, made, manifest.seed, where, mapper, stored)  # noqa: SLF001  (its own class)
             trainer.bytes_read = stored.bytes_read
@@ -214,7 +221,7 @@ class TrainerCheckpoint(TrainerInspection):
     def _begin(
         self,
         graph: Graph,
-        plan: Plan,
+        plan: Plan | Frontier,
         optimizer: AbstractOptimizer,
         seed: int,
         world: World,

@@ -13,11 +13,11 @@ from math import fsum
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.pipeline.branching import branching
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
 from maniple.strategies.pipeline.stage_costs import Assumptions, synchronization_s, transfer_s
-from maniple.strategies.segmentation.branching import branching
 from maniple.strategies.segmentation.finalists import choose, micro_batch_counts, rivals
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.pipeline.branching import Cut
     from maniple.strategies.pipeline.cost_graph import CostGraph
     from maniple.strategies.pipeline.pipeline_timing import StageTimes
     from maniple.strategies.pipeline.stage_costs import Level
-    from maniple.strategies.segmentation.branching import Cut
     from maniple.strategies.segmentation.finalists import Finalist
 
 __all__: list[str] = []

@@ -11,8 +11,8 @@ import pytest
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.pipeline.branching import Block, branching, mask_of, series
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
-from maniple.strategies.segmentation.branching import Block, branching, mask_of, series
 from maniple.strategies.segmentation.graphpipe import GraphPipe
 
 

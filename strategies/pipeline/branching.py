@@ -19,7 +19,7 @@ from functools import cache
 from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from maniple.strategies.segmentation.linear_order import ORDERS
+from maniple.strategies.pipeline.linear_order import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
