@@ -40,6 +40,8 @@ COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 OPTIMIZER = "optimizer"
 """What it calls the optimizer that it was found for, where that is not descent with momentum."""
+Turns = tuple[str | None, int | None]
+"""An order and a number of micro-batches, as far as they are asked for."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -148,22 +150,18 @@ def search(
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
-        budget: seconds, for strategies that need a budget; compiling what a search calls, or loading it, is not
-            counted, and neither is measuring, nor what is simulated to decide between plans whose tasks were measured
-            again.
-        proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
-            anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
-            find the same plan.
+        budget: seconds, for strategies that need a budget, without those in which compiled code is loaded, tasks are
+            measured, and plans whose tasks were measured again are told apart.
+        proposals: how many plans to evaluate, instead of a budget or within one; the explanation of a plan that was
+            found in seconds says its number: the same number and seed find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search once a search has taken a second and has five more; by default one for each
-            core of this process, but one in a launched world and with costs that are measured. The plan is the same.
-        costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
-            as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
-            in the end, side by side, and decide), or a file of measurements; or what gives them.
+        cores: how many processes search where that pays; by default one for each core, but one in a launched world and
+            with costs that are measured. The plan is the same.
+        costs: what tasks take: ``analytic`` (the machine's roofline), ``measured`` (here, as far as the cache lacks it;
+            tasks of the fastest plans are timed again, side by side), a file of measurements, or what gives them.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
-        order: in which the plan's stages are to take turns: a name, the order as text, or a CSV of it. Strategies that
-            plan pipelines look for one in this order; the plan of any other gets it.
+        order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples, likewise.
         watch: is told how it goes.
 
@@ -172,24 +170,32 @@ def search(
     """
     searched = _searched(graph, semantics or {})
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
-    turns = asked_turns(order, micro_batches)
-    if objective == PARETO:
-        refuse_turns(*turns)
+    turns, later = _turns(chosen, objective, order, micro_batches)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer)
-        problem = replace(problem, order=turns[0], micro_batches=turns[1]) if chosen.pipelines else problem
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    found = _for_graph(_note_costs(found, costs), graph, semantics or {})
-    if isinstance(found, Frontier):
-        found.validate(graph, machine)
-        return found
-    found = found if chosen.pipelines else in_turn(found, graph, machine, *turns)
+    return _settled(_for_graph(_note_costs(found, costs), graph, semantics or {}), graph, machine, optimizer, later)
+
+
+def _settled(
+    found: Plan | Frontier, graph: Graph, machine: Machine, optimizer: AbstractOptimizer | None, turns: Turns
+) -> Plan | Frontier:
+    """What was found, with the turns that it is still to get, if it can run."""
+    found = found if isinstance(found, Frontier) else in_turn(found, graph, machine, *turns)
     found.validate(graph, machine)
-    return _fitting(found, graph, machine, optimizer)
+    return found if isinstance(found, Frontier) else _fitting(found, graph, machine, optimizer)
+
+
+def _turns(chosen: AbstractStrategy[Any], objective: str, order: str | None, parts: int | None) -> tuple[Turns, Turns]:
+    """The order and the micro-batches that a strategy is to heed, and those that its plan gets afterwards."""
+    asked = asked_turns(order, parts)
+    if objective == PARETO:
+        refuse_turns(*asked)
+    return (asked, (None, None)) if chosen.pipelines else ((None, None), asked)
 
 
 def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:

@@ -17,7 +17,7 @@ from maniple.strategies.interface.strategy import AbstractDirectStrategy, Proble
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.pipeline_timing import RUNS_AS
-from maniple.strategies.segmentation.finalists import choose, micro_batch_counts, rivals
+from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
 from maniple.strategies.segmentation.order_search import explore
 from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
@@ -51,8 +51,9 @@ class BaPipe(AbstractDirectStrategy):
         self._memory_bytes, self._times = memory_bytes, times
 
     def load_compiled(self) -> None:
-        """Compile the searches of pipelines, or load them."""
+        """Compile the searches of pipelines and the simulator, or load them."""
         load_compiled()
+        load_simulator()
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem: where an order or micro-batches are asked for, a pipeline.

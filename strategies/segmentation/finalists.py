@@ -80,6 +80,15 @@ class Outcome:
     moved_bytes: int
 
 
+def load_simulator() -> None:
+    """Compile what decides between finalists, or load it."""
+    from maniple.strategies.optcnn.optcnn import OptCNN
+    from maniple.strategies.simulation.compilation import compile_all
+
+    compile_all()
+    OptCNN().load_compiled()
+
+
 def micro_batch_counts(problem: Problem) -> tuple[int, ...]:
     """The numbers of micro-batches to look at: the one asked for, or powers of two up to four for each processor.
 

@@ -18,7 +18,7 @@ from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
 from maniple.strategies.pipeline.stage_costs import Assumptions, synchronization_s, transfer_s
-from maniple.strategies.segmentation.finalists import choose, micro_batch_counts, rivals
+from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
@@ -53,6 +53,10 @@ class GraphPipe(AbstractDirectStrategy):
 
     def __init__(self, *, replicate: bool | None = None, times: CostModel | None = None) -> None:
         self._replicate, self._times = replicate, times
+
+    def load_compiled(self) -> None:
+        """Compile the simulator, or load it."""
+        load_simulator()
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem: where an order or micro-batches are asked for, a pipeline.
