@@ -16,13 +16,15 @@ import sys
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from maniple.process import environment
 from maniple.process.error import RunError
 from maniple.runtime.cluster.launcher import Launcher
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand, RankProcess, Streams
 
 __all__: list[str] = []
@@ -132,6 +134,14 @@ class HostLauncher(Launcher):
             request: what is started.
             agent: what they start on each host.
         """
+
+    def without(self, hosts: Collection[str]) -> Self:
+        """Give one that starts no agents on these hosts, which were lost; itself where whatever it asks knows better.
+
+        Args:
+            hosts: names, as `hosts` gave them.
+        """
+        return self
 
     def script(self, request: LaunchRequest) -> str | None:
         """Give a script that starts the run later, by a batch system; None to start it now.

@@ -51,6 +51,8 @@ __all__: list[str] = []
 @click.option("--key", metavar="FILE", help="The run's key: a file of mode 0600, fd:N, or - for standard input.")
 @click.option("--hosts", metavar="A,B", help="Hosts that ssh reaches: their agents are started from here.")
 @click.option("--hostfile", type=click.Path(path_type=Path), metavar="FILE", help="The same, as lines HOST [slots=N].")
+@click.option("--max-restarts", default=0, show_default=True, metavar="N", help="Begin again so often after a failure.")
+@click.option("--min-nodes", type=int, metavar="M", help="Go on with as few, where hosts were lost.  [default: all]")
 @click.option("--survey", is_flag=True, hidden=True, help="Look at hosts that may differ.")
 @click.option("--join", is_flag=True, hidden=True, help="Be an agent that a launcher started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")

@@ -249,6 +249,7 @@ class Trainer(TrainerInterchange):
         with self._watch():
             step.run.wait()
         taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self._form.batch)))
+        self._world.headway.reach(step.number + 1)
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())

@@ -173,6 +173,8 @@ class TrainerCheckpoint(TrainerInspection):
         optimizer: AbstractOptimizer | None = None,
         world: World | None = None,
         mapper: Mapper | None = None,
+        begin: bool = False,
+        seed: int = 0,
         memory: int | None = None,
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
@@ -187,13 +189,24 @@ class TrainerCheckpoint(TrainerInspection):
             optimizer: one of your own, which no file can hold; default the checkpoint's.
             world: the ranks; default those of this launch.
             mapper: see `Trainer`.
+            begin: whether the training begins where the folder has no whole checkpoint yet, as the first time that a
+                program runs which goes on by itself: with this plan, optimizer and seed.
+            seed: of the parameters' initial values, where it begins.
             memory: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
         """
         where = world if world is not None else current()
-        folder, manifest = _agree(where, Path(path).absolute())
+        trainer = cls.__new__(cls)
+        trainer._asked = None if memory is None else checked_limit(memory)  # noqa: SLF001  (its own class)
+        agreed = _agree(where, Path(path).absolute(), begin=begin)
+        if agreed is None:
+            if plan is None or optimizer is None:
+                raise RequestError(f"{path}: no whole checkpoint there; to begin, give a plan and an optimizer")
+            trainer._begin(graph, plan, optimizer, seed, where, mapper, None)  # noqa: SLF001  (its own class)
+            return trainer
+        folder, manifest = agreed
         name = folder.name
         if manifest.fingerprint != graph.fingerprint():
             raise RequestError(
@@ -203,8 +216,6 @@ class TrainerCheckpoint(TrainerInspection):
         made = _optimizer(manifest, optimizer, name)
         if plan is None:
             plan = Plan.parse(json.dumps(manifest.plan), f"{name}: plan")
-        trainer = cls.__new__(cls)
-        trainer._asked = None if memory is None else checked_limit(memory)  # noqa: SLF001  (its own class)
         with BlockReader(manifest.blocks(folder)) as stored:
             trainer._begin(graph, plan, made, manifest.seed, where, mapper, stored)  # noqa: SLF001  (its own class)
             trainer.bytes_read = stored.bytes_read
@@ -216,6 +227,7 @@ class TrainerCheckpoint(TrainerInspection):
         self.hyper.restore(manifest.hyper)
         self.position, self.scalars = manifest.position, manifest.scalars
         self._steps, self._steps_before = manifest.step, manifest.updates - manifest.step
+        self._world.headway.train(manifest.step)
 
     @abstractmethod
     def _begin(
@@ -283,20 +295,23 @@ def _plain(what: str, value: Any) -> Any:
 
 
 @in_turn
-def _agree(world: World, path: Path) -> tuple[Path, Manifest]:
-    """The checkpoint that rank 0 finds, which all ranks must see alike."""
+def _agree(world: World, path: Path, *, begin: bool) -> tuple[Path, Manifest] | None:
+    """The checkpoint that rank 0 finds, which all ranks must see alike; None where there is none and one may begin."""
     said = {"folder": "", "refused": ""}
     if world.rank == 0:
         try:
-            folder, passed = checkpoint.find(path)
-            said["folder"] = str(folder)
-            for each in passed:
-                announce(each)
+            if not begin or checkpoint.is_any(path):
+                folder, passed = checkpoint.find(path)
+                said["folder"] = str(folder)
+                for each in passed:
+                    announce(each)
         except RequestError as error:
             said["refused"] = str(error)
     told = json.loads(world.control.gather(json.dumps(said).encode())[0])
     if told["refused"]:
         raise RequestError(told["refused"])
+    if not told["folder"]:
+        return None
     folder, manifest, mine = Path(told["folder"]), None, ""
     try:
         manifest = read_manifest(folder)
