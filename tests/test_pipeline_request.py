@@ -10,7 +10,7 @@ import pytest
 from maniple import cli
 from maniple.models import model
 from maniple.operators.plan.plan import PipelinePlan, Plan
-from maniple.pipeline_request import in_turn, refuse_turns
+from maniple.pipeline_request import in_turn
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
@@ -19,7 +19,7 @@ from maniple.strategies.segmentation.antichain import Antichain
 
 pytestmark = pytest.mark.simulator
 GRAPH, MACHINE = model("digits_cnn", batch=16), Machine.preset("cpu:2x1")
-PIPELINE = Antichain().plan(Problem(GRAPH, MACHINE))
+PIPELINE = Antichain().plan(Problem(GRAPH, MACHINE, order="1f1b", micro_batches=8))
 WHOLE = DataParallel().plan(Problem(GRAPH, MACHINE))
 ORDER = "0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1\n"
 
@@ -29,15 +29,6 @@ def status_of(*arguments: str) -> int:
         cli.main(arguments)
     assert isinstance(ending.value.code, int)
     return ending.value.code
-
-
-def test_homes_are_those_of_the_stage_that_is_asked_for() -> None:
-    found = in_turn(WHOLE, GRAPH, MACHINE, None, 2, 3)
-    assert found == WHOLE.with_zero(3, GRAPH, MACHINE).with_pipeline(order="1f1b", micro_batches=2)
-    assert {(home.copy, home.sums) for _, home in found.weights} == {("pass", "home")}
-    assert "are whole only while they are used, in forward, and again in backward" in found.explain()
-    with pytest.raises(RequestError, match="--zero: expected a search of one plan"):
-        refuse_turns(None, None, 1)
 
 
 def test_an_order_and_a_number_are_those_of_the_plan_unless_they_are_given(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a command asks of a plan that was found: the order of its stages, micro-batches, the homes of its weights."""
+"""What a command asks of the pipeline of a plan: the order of its stages, by name or from a file, and micro-batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,26 @@ ZERO_HELP = "Homes of weights by a stage of ZeRO, 0 to 3.  [default: the strateg
 MICRO_BATCHES_HELP = "Into how many parts the samples of a step are cut.  [default: the strategy's]"
 
 
-def in_turn(
-    plan: Plan,
-    graph: Graph,
-    machine: Machine,
-    order: str | None,
-    micro_batches: int | None,
-    zero: int | None = None,
-) -> Plan:
+def asked_turns(order: str | None, micro_batches: int | None) -> tuple[str | None, int | None]:
+    """The order that is asked for, by name or as text, and the number of micro-batches, as far as they are said.
+
+    Args:
+        order: the name of an order, its text, or a file of one.
+        micro_batches: how many; None: the file's.
+
+    Raises:
+        RequestError: the file cannot be read, or has no order.
+    """
+    from maniple.operators.pipeline_order.named_order import ORDERS
+    from maniple.operators.pipeline_order.order_text import parse, to_text
+
+    if order is None or order in ORDERS or not Path(order).suffix:
+        return order, micro_batches
+    given = parse(_text(order), order)
+    return to_text(given), given.micro_batches if micro_batches is None else micro_batches
+
+
+def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro_batches: int | None) -> Plan:
     """The plan whose stages take turns as is asked; one without stages accumulates gradients over the micro-batches.
 
     Args:
@@ -35,25 +47,17 @@ def in_turn(
         machine: its machine.
         order: the name of an order, or a file of one; None: the plan's, or 1f1b.
         micro_batches: how many; None: the file's, or the plan's.
-        zero: the stage of ZeRO whose homes the weights get; None: the plan's homes.
 
     Raises:
-        RequestError: there is no such stage of ZeRO, or the order is none, or not one of the plan's stages, or nothing
-            says how many micro-batches.
+        RequestError: the order is none, or not one of the plan's stages, or nothing says how many micro-batches.
     """
-    plan = plan if zero is None else plan.with_zero(zero, graph, machine)
     if order is None and micro_batches is None:
         return plan
     from maniple.operators.lowering.script import check_turns
-    from maniple.operators.pipeline_order.named_order import ORDERS
-    from maniple.operators.pipeline_order.order_text import parse, to_text
 
-    own = plan.pipeline
-    count = micro_batches if micro_batches is not None or own is None else own.micro_batches
-    turns = order or (own.order if own is not None else "1f1b")
-    if turns not in ORDERS and Path(turns).suffix:
-        given = parse(_text(turns), turns)
-        turns, count = to_text(given), given.micro_batches if micro_batches is None else micro_batches
+    own, (asked, count) = plan.pipeline, asked_turns(order, micro_batches)
+    count = own.micro_batches if count is None and own is not None else count
+    turns = asked or (own.order if own is not None else "1f1b")
     if count is None:
         raise RequestError("--order: expected --micro-batches too, for the strategy's plan has no pipeline")
     made = plan.with_pipeline(order=turns, micro_batches=count)
@@ -62,16 +66,14 @@ def in_turn(
     return made
 
 
-def refuse_turns(order: str | None, micro_batches: int | None, zero: int | None = None) -> None:
-    """Refuse turns, and homes, of a frontier's plans.
+def refuse_turns(order: str | None, micro_batches: int | None) -> None:
+    """Refuse turns of a frontier's plans.
 
     Raises:
         RequestError: an order or a number of micro-batches was asked for.
     """
-    if order is not None or micro_batches is not None or zero is not None:
-        raise RequestError(
-            "--order, --micro-batches, --zero: expected a search of one plan, and a frontier has several"
-        )
+    if order is not None or micro_batches is not None:
+        raise RequestError("--order, --micro-batches: expected a search of one plan, and a frontier has several")
 
 
 def _text(file: str) -> str:
