@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
+    from maniple.strategies.interface.plan_frontier import Frontier
     from maniple.strategies.interface.strategy import Progress
     from maniple.strategies.simulation.prediction import Prediction
 
@@ -115,16 +116,23 @@ def search(
             micro_batches=micro_batches,
             watch=until_first(model_s, shown),
         )
-    spent, model = tasks.since_s, tasks.latest
+    answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        if zero is not None:
-            raise RequestError("--zero: expected a search of one plan, and a frontier has several")
-        answer = answer.with_terms((*where, *told))
-        return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
-    plan = _with_terms(answer if zero is None else answer.with_zero(zero, graph, machine), where, told)
-    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
+        fits, answer = memory is not None, answer.with_terms((*where, *told))
+        return tell_frontier(answer, model_s[0], output, fits=fits, as_json=as_json)
+    problem = graph, machine, model, optimizer
+    return _tell(_with_terms(answer, where, told), problem, spent, output, as_json=as_json)
+
+
+def _sharded(answer: Plan | Frontier, graph: Graph, machine: Machine, zero: int | None) -> Plan | Frontier:
+    """What was found, with homes by a stage of ZeRO where one is asked for."""
+    from maniple.operators.plan.plan import Plan
+
+    if zero is not None and not isinstance(answer, Plan):
+        raise RequestError("--zero: expected a search of one plan, and a frontier has several")
+    return answer.with_zero(zero, graph, machine) if zero is not None and isinstance(answer, Plan) else answer
 
 
 def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:
