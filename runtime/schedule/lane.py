@@ -122,6 +122,7 @@ class Layout:
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
         self.ops: list[list[Draft]] = [self._row(row) for row in range(len(schedule))]
         self.first_after = self._first_after()
+        self._following = schedule.rotation.following if schedule.rings else {}
         self._users: dict[int, dict[int, list[tuple[int, IndexSpace, bool]]]] = {}
 
     def _far(self) -> list[frozenset[int]]:
@@ -229,6 +230,8 @@ class Layout:
         """Have the steps of a row wait for those of another, or of its run before, that use the same elements."""
         found: defaultdict[int, set[int]] = defaultdict(set)
         users, others = self._users_of(before), self._users_of(after)
+        if carried and self._following:  # what lies here now is something else in the next run
+            users = {self._following.get(instance, instance): found for instance, found in users.items()}
         for instance in users.keys() & others.keys():
             for number, rect, writes in users[instance]:
                 for then, second, rewrites in others[instance]:
