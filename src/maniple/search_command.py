@@ -120,10 +120,9 @@ def search(
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        fits, answer = memory is not None, answer.with_terms((*where, *told))
-        return tell_frontier(answer, model_s[0], output, fits=fits, as_json=as_json)
-    problem = graph, machine, model, optimizer
-    return _tell(_with_terms(answer, where, told), problem, spent, output, as_json=as_json)
+        return tell_frontier(answer.with_terms((*where, *told)), model_s[0], output, fits=bool(memory), as_json=as_json)
+    plan = _with_terms(answer, where, told)
+    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
 
 
 def _sharded(answer: Plan | Frontier, graph: Graph, machine: Machine, zero: int | None) -> Plan | Frontier:
