@@ -53,6 +53,7 @@ class LaunchEnvironment:
         shared_from: the first rank of those that share memory; above 0 where nodes are hosts of their own.
         encrypt_tiles: whether nobody on the way can read tiles.
         verify_tiles: whether tiles that were altered on the way are refused.
+        memory_bytes: the most that a program may have of each memory, None for all.
     """
 
     rank: int
@@ -81,6 +82,7 @@ class LaunchEnvironment:
     shared_from: int = 0
     encrypt_tiles: bool = False
     verify_tiles: bool = False
+    memory_bytes: int | None = None
 
     @property
     def spans_hosts(self) -> bool:
@@ -117,6 +119,7 @@ class LaunchEnvironment:
             "MANIPLE_DETERMINISTIC": "1" if self.deterministic else None,
             "MANIPLE_ENCRYPT_TILES": "1" if self.encrypt_tiles else None,
             "MANIPLE_VERIFY_TILES": "1" if self.verify_tiles else None,
+            "MANIPLE_MEMORY": None if self.memory_bytes is None else str(self.memory_bytes),
         }
         return variables | {name: value for name, value in optional.items() if value}
 
@@ -182,6 +185,7 @@ def read_place(environ: Mapping[str, str] | None = None) -> RankPlace | None:
         encrypt_tiles=variables.get("MANIPLE_ENCRYPT_TILES") == "1",
         verify_tiles=variables.get("MANIPLE_VERIFY_TILES") == "1",
         deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
+        memory_bytes=_bytes(variables, "MANIPLE_MEMORY"),
     )
 
 
@@ -236,6 +240,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         shared_from=node * per_node if spans_hosts else 0,
         encrypt_tiles=variables.get("MANIPLE_ENCRYPT_TILES") == "1",
         verify_tiles=variables.get("MANIPLE_VERIFY_TILES") == "1",
+        memory_bytes=_bytes(variables, "MANIPLE_MEMORY"),
     )
 
 
@@ -337,6 +342,15 @@ def _integer(variables: Mapping[str, str], name: str, least: int) -> int:
     text = _text(variables, name)
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
         raise RequestError(f"{name}: expected an integer of at least {least}, got {text!r}")
+    return int(text)
+
+
+def _bytes(variables: Mapping[str, str], name: str) -> int | None:
+    text = variables.get(name)
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < 1:
+        raise RequestError(f"{name}: expected a number of bytes above 0, got {text!r}")
     return int(text)
 
 

@@ -14,6 +14,10 @@ class RequestError(ManipleError, ValueError):
     """A request that cannot be met as asked; commands that meet it end with exit status 2."""
 
 
+class RoomError(RequestError):
+    """A request whose values some memory cannot hold; one that needs less may be met."""
+
+
 class RunError(ManipleError, RuntimeError):
     """A run that failed after it was accepted; commands that meet it end with exit status 1.
 

@@ -34,6 +34,9 @@ class Headway:
         self._excuses: dict[int, float] = {}
         self._counts: list[Callable[[], int]] = []
         self._workers: list[Callable[[], int]] = []
+        self._doers: list[Callable[[], str]] = []
+        self.steps_before, self.steps_done = 0, 0
+        """The steps of a training that were done before this run, and those that are done, from its beginning on."""
 
     def step(self) -> None:
         """Count something that got on; from the program's thread."""
@@ -48,6 +51,18 @@ class Headway:
         """
         self._counts.append(counted)
         self._workers.append(working)
+
+    def name(self, doing: Callable[[], str]) -> None:
+        """Take in what names the task that a thread is in, asked as those are; it gives an empty text for none."""
+        self._doers.append(doing)
+
+    def train(self, before: int) -> None:
+        """Take in that a training goes on, of which so many steps were done before."""
+        self.steps_before = self.steps_done = before
+
+    def reach(self, steps: int) -> None:
+        """Take in that so many steps of a training are done."""
+        self.steps_done = steps
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -81,6 +96,10 @@ class Headway:
     def waits(self) -> bool:
         """Say whether this rank does nothing but wait."""
         return self._waits > 0 and not any(working() > 0 for working in self._workers)
+
+    def doing(self) -> str:
+        """Name the task that a thread of this rank is in; empty where there is none, or it has no name."""
+        return next((name for doing in self._doers if (name := doing())), "")
 
     def patience_s(self) -> float:
         """Give for how long, from now, the program expects no progress."""

@@ -86,4 +86,5 @@ def watch_host_run(work: Callable[[], object]) -> Taken | None:
     with listening:
         work()
     had = list(accumulate(listening.sizes, initial=0))
-    return Taken(had[-1], max(had)) if listening.heard else None
+    # What was there before and is let go of meanwhile was not taken by the work.
+    return Taken(max(0, had[-1]), max(had)) if listening.heard else None

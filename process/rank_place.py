@@ -31,6 +31,7 @@ class RankPlace:
         encrypt_tiles: whether nobody on the way can read tiles.
         verify_tiles: whether tiles that were altered on the way are refused.
         deterministic: whether launches that are not traced run in the order of the program.
+        memory_bytes: the most that a program may have of each memory, None for all.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class RankPlace:
     encrypt_tiles: bool = False
     verify_tiles: bool = False
     deterministic: bool = False
+    memory_bytes: int | None = None
 
     @property
     def node(self) -> int:

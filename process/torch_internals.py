@@ -102,3 +102,8 @@ def end_profile() -> Sequence[Any]:
 def begins_profile(called: object) -> bool:
     """Whether a function is one that gives a thread a profiler; only where `HEARS`."""
     return called is _enable_profiler or called is _enable_profiler_legacy
+
+
+def allow_tf32_in_convolutions(allowed: bool) -> None:  # noqa: FBT001  (the flag is all that there is)
+    """Switch TF32 in cuDNN on or off, also where torch's own tests were imported and its property refuses."""
+    torch._C._set_cudnn_allow_tf32(allowed)  # noqa: SLF001

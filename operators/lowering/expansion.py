@@ -15,11 +15,14 @@ from maniple.operators.lowering.operator_launch import (
     rescale_launch,
     update_launch,
 )
+from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.pipeline import pipeline_of
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.script import evaluation_script, fetch_script, training_script
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
+from maniple.operators.lowering.view_group import step_targets
+from maniple.operators.lowering.viewed_launch import ViewedLaunches, lowered_groups
 from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
 from maniple.operators.training import loss_scale
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.operators.lowering.passed_gradient import Passed
     from maniple.operators.lowering.pipeline import Pipeline
     from maniple.operators.lowering.script import Action, Script
+    from maniple.operators.lowering.view_group import ViewGroup
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
@@ -45,11 +50,29 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def training_step(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> Program:
-    """Expand a training step by itself: regions of its own hold the parameters and buffers."""
+def training_step(
+    graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer, *, views: bool = True
+) -> Program:
+    """Expand a training step by itself: regions of its own hold the parameters and buffers.
+
+    Args:
+        graph: the graph.
+        plan: the plan.
+        machine: the machine.
+        optimizer: what updates the weights.
+        views: whether operators that compute nothing need no task where their results can be used where they lie.
+    """
     table = RegionTable()
     held = weights(graph, plan, machine, optimizer, table)
-    return Expansion(graph, plan, machine, held, table).training_step(optimizer)
+    return Expansion(graph, plan, machine, held, table, views=views).training_step(optimizer)
+
+
+def elided_views(graph: Graph, plan: Plan, machine: Machine, optimizer: AbstractOptimizer) -> tuple[str, ...]:
+    """The operators that have no task in a training step, for what they give is used where their operand lies."""
+    table = RegionTable()
+    expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
+    expansion.training_step(optimizer)
+    return expansion.elided
 
 
 def check_turns(graph: Graph, plan: Plan) -> None:
@@ -78,6 +101,7 @@ class Expansion:
         clock: the port through which the seed and the number of the step enter, where an operator draws numbers.
         hyper: the port through which the numbers of the updates enter, where they may be others in each step.
         checked: whether an operator that gives a NaN stops the step.
+        views: see ``training_step``.
     """
 
     graph: Graph
@@ -90,6 +114,7 @@ class Expansion:
     clock: Port | None = None
     hyper: Port | None = None
     checked: bool = False
+    views: bool = True
 
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
@@ -99,6 +124,11 @@ class Expansion:
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._launches: list[Launch] = []
+        self._forms: dict[int, LaunchForm] = {}
+        self._groups: tuple[ViewGroup, ...] = ()
+        self._passed: Passed = {}
+        self.elided: tuple[str, ...] = ()
+        """The operators that have no task, for what they give can be used where their operand lies."""
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
@@ -107,7 +137,7 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline)
+        return training_script(self.graph, optimizer, self._pipeline, self._passed)
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -119,6 +149,7 @@ class Expansion:
         """
         self._expand(action, script, optimizer)
         found, self._launches = tuple(self._launches), []
+        self._forms.clear()
         return found
 
     def replan(self, plan: Plan, held: Mapping[str, Weight]) -> None:
@@ -155,8 +186,12 @@ class Expansion:
         A training step takes the plan's turns.
         """
         order = self.plan.order(self.graph) if training else None
-        self.graph = apply_semantics(self.graph, dict(self.plan.semantics))
-        self.graph, self.plan = lower_composites(self.graph, self.plan, training=training)
+        graph = apply_semantics(self.graph, dict(self.plan.semantics))
+        self.graph, self.plan = lower_composites(graph, self.plan, training=training)
+        if training:
+            passed = passed_gradients(graph).items()
+            self._passed = {self.graph.node(graph.nodes[node].name).id: places for node, places in passed}
+        self._groups = tuple(lowered_groups(graph, self.graph, step_targets(graph, training=training)))
         self._tensors = self.graph.tensors
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
         parts = None if self._pipeline is None else self._pipeline.parts
@@ -166,6 +201,11 @@ class Expansion:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
         for action in script.actions:
             self._expand(action, script, optimizer)
+        if self.views and not script.in_turn:
+            forms = [self._forms.get(place) for place in range(len(self._launches))]
+            found = ViewedLaunches(self._launches, forms, self._groups, self._regions)
+            self._launches = list(found.launches)
+            self.elided = tuple([self.graph.nodes[node].name for group in found.elided for node in group.nodes])
         return self._program()
 
     def _expand(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
@@ -223,6 +263,7 @@ class Expansion:
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
         first = self._first.setdefault((form.part, node.id), part) == part
+        self._forms[len(self._launches)] = form
         self._launches.append(
             operator_launch(
                 self.graph,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, final
 
 from maniple.operators.lowering.operator_body import AssignBinder
 from maniple.operators.lowering.step_program import Program
-from maniple.process.error import RequestError
+from maniple.process.error import RoomError
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.runtime.schedule.launch import Launch, Requirement
 
@@ -117,7 +117,7 @@ def in_turns(
         besides: bytes that take part in no move, by memory.
 
     Raises:
-        RequestError: an old and a new home of one region do not fit together.
+        RoomError: an old and a new home of one region do not fit together.
     """
     capacity = {memory.id: memory.capacity_bytes for memory in machine.memories}
     held = {memory: besides.get(memory, 0) for memory in capacity}
@@ -135,7 +135,7 @@ def in_turns(
             wanted = _start(held, sizes[move.old.id])
         for memory, size in wanted.items():
             if size > capacity[memory]:
-                raise RequestError(
+                raise RoomError(
                     f"adopt: {move.old.name}: its old and its new home do not fit together into memory {memory}: with "
                     f"what else lasts there they take {size} bytes, of {capacity[memory]}; the old plan goes on; save "
                     "a checkpoint and resume under the plan, or adopt one whose homes are nearer"

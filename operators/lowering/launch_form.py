@@ -21,7 +21,7 @@ from maniple.operators.graph.differentiation import find_differentiated, gradien
 from maniple.operators.operator.operator import HALF_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.operator.operator import AbstractOperator
@@ -169,12 +169,21 @@ class BackwardForms:
         nodes: what the loss depends on, in the graph's order.
         wanted: the tensors whose gradient is computed; by default those that the graph's own loss needs.
         scaled: whether the gradient of the loss is its scale instead of 1.
+        passed: by number of a node, the places of the operands whose gradient is that of its result, as it is.
     """
 
     def __init__(
-        self, graph: Graph, nodes: Sequence[Node], wanted: frozenset[int] | None = None, *, scaled: bool = False
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        wanted: frozenset[int] | None = None,
+        *,
+        scaled: bool = False,
+        passed: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
         self._graph, self._tensors, self._scaled = graph, graph.tensors, scaled
+        self._passed = passed or {}
+        self._is_of = {node.operands[p]: node.results[0] for node in nodes for p in self._passed.get(node.id, ())}
         self.wanted = find_differentiated(graph) if wanted is None else wanted
         """The tensors whose gradient is computed."""
         self._contributes = {node.id: self._contributions(node) for node in nodes}
@@ -223,12 +232,19 @@ class BackwardForms:
         if not self.wanted.intersection(gradient_results(self._graph, node).values()):
             return {}
         operands = gradient_operands(self._graph, node)
-        return {place: operand for place, operand in operands.items() if operand in self.wanted}
+        passed = self._passed.get(node.id, ())
+        return {place: operand for place, operand in operands.items() if operand in self.wanted and place not in passed}
+
+    def gradient_of(self, tensor: int) -> int:
+        """The tensor whose gradient is a tensor's own, as it is."""
+        while tensor in self._is_of:
+            tensor = self._is_of[tensor]
+        return tensor
 
     def _requirements(self, node: Node, places: Sequence[int]) -> tuple[RequirementForm, ...]:
         """What a launch reads of a node, and the operands to whose gradients it contributes."""
         found = [
-            RequirementForm(("gradient", tensor), "read", ("result_gradient", place))
+            RequirementForm(("gradient", self.gradient_of(tensor)), "read", ("result_gradient", place))
             for place, tensor in gradient_results(self._graph, node).items()
             if tensor in self.wanted and tensor != self._graph.loss_tensor
         ]

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.step_program import Port
     from maniple.operators.operator.scratchpad import Scratchpad, Scratchpads
     from maniple.operators.rules.rule import Tile
+    from maniple.operators.rules.view import View
     from maniple.operators.training.loss_scale import LossScale
     from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule.launch import Point
 
 __all__: list[str] = []
@@ -61,6 +63,31 @@ class BodyPlace:
 
 
 @dataclass(frozen=True)
+class Look:
+    """How a body sees what its task uses of a region that has another tensor too.
+
+    Args:
+        slot: which of the launch's requirements.
+        view: where the tensor lies in the region.
+        rects: by task the part of the tensor.
+    """
+
+    slot: int
+    view: View
+    rects: Sequence[IndexSpace]
+
+
+def seen(looks: Sequence[Look], point: int, views: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:
+    """The views of a task as its body sees them."""
+    found = list(views)
+    for look in looks:
+        view = found[look.slot]
+        if view is not None:
+            found[look.slot] = look.view.tile(view, look.rects[point].bounds.shape)
+    return found
+
+
+@dataclass(frozen=True)
 class CastBinder(PureBinder):
     """Binds a cast of a parameter at its home: views are its values, and the halves to write."""
 
@@ -87,6 +114,7 @@ class ForwardBinder(PureBinder):
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
         place: where the bodies run.
+        looks: what they see otherwise than it lies.
     """
 
     graph: Graph
@@ -96,6 +124,7 @@ class ForwardBinder(PureBinder):
     training: bool
     checked: bool
     place: BodyPlace | None = None
+    looks: tuple[Look, ...] = ()
 
     def eager(self, point: int) -> str:
         """See ``PureBinder.eager``."""
@@ -105,10 +134,11 @@ class ForwardBinder(PureBinder):
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
         extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
-        return "forward", self.node.operator, extents, padding, self.training, self.checked
+        return "forward", self.node.operator, extents, padding, self.training, self.checked, _looked(self.looks)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
+        views = seen(self.looks, point, views)
         node, parts = self.node, dict(zip(self.slots, views, strict=True))
         operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
         results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
@@ -145,6 +175,7 @@ class BackwardBinder(PureBinder):
         tiles: one per point.
         slots: what each view is to the operator.
         place: where the bodies run.
+        looks: what they see otherwise than it lies.
     """
 
     graph: Graph
@@ -152,11 +183,12 @@ class BackwardBinder(PureBinder):
     tiles: Sequence[Tile]
     slots: tuple[Slot, ...]
     place: BodyPlace | None = None
+    looks: tuple[Look, ...] = ()
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
         extents, padding = self.graph.bound(self.node).extents(), self.tiles[point].padding
-        return "backward", self.node.operator, extents, padding, self.slots
+        return "backward", self.node.operator, extents, padding, self.slots, _looked(self.looks)
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one tile."""
@@ -172,7 +204,7 @@ class BackwardBinder(PureBinder):
         self, point: int, views: Sequence[torch.Tensor | None], cores: int, adding: frozenset[int]
     ) -> Callable[[], object]:
         """Bind one tile, of which some gradients are added to what is there."""
-        node = self.node
+        node, views = self.node, seen(self.looks, point, views)
         parts: dict[Slot, torch.Tensor | None] = dict(zip(self.slots, views, strict=True))
         for place, result in enumerate(node.results):
             if result == self.graph.loss_tensor and ("result_gradient", place) not in parts:
@@ -329,6 +361,11 @@ class FetchBinder:
         leave = bind_leave(_there(views[0]))
         values = self.port.queues[point]
         return lambda: values.append(leave())
+
+
+def _looked(looks: Sequence[Look]) -> Hashable:
+    """What of looks a body depends on, apart from its views."""
+    return tuple([(look.slot, look.view) for look in looks])
 
 
 def _one(dtype: str) -> torch.Tensor:

@@ -34,7 +34,7 @@ from maniple.operators.lowering.step_form import StepForms
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import BackwardForms
@@ -103,7 +103,10 @@ class Script:
 
 
 def training_script(
-    graph: Graph, optimizer: AbstractOptimizer | None = None, pipeline: Pipeline | None = None
+    graph: Graph,
+    optimizer: AbstractOptimizer | None = None,
+    pipeline: Pipeline | None = None,
+    passed: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Script:
     """What a training step does.
 
@@ -111,6 +114,7 @@ def training_script(
         graph: the graph.
         optimizer: what updates the weights; None: one that has no numbers that enter.
         pipeline: how operators take turns; None: all go forward, and then backward.
+        passed: see ``BackwardForms``; where operators take turns nothing is passed.
 
     Raises:
         RequestError: the graph has no loss, or the lanes of the pipeline wait for each other in a circle.
@@ -120,7 +124,7 @@ def training_script(
     nodes = find_needed(graph, [graph.loss_tensor, *graph.assignments.values()])
     scaled = optimizer is not None and is_scaled(graph)
     if pipeline is None:
-        forms = StepForms(graph, nodes, training=True, scaled=scaled)
+        forms = StepForms(graph, nodes, training=True, scaled=scaled, passed=passed)
         passes = [Pass("forward", node.id, ALL, "") for node in nodes]
         passes += [Pass("backward", node.id, ALL, "") for node in reversed(nodes)]
     else:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, final
 from maniple.operators.lowering.launch_form import BackwardForms, forward_form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
@@ -41,6 +41,7 @@ class StepForms:
         scaled: whether the gradient of the loss is its scale instead of 1.
         recomputed: the numbers of the nodes whose results are not kept for backward.
         near: whether a node reads what another computes again of a tensor, and not what it was given in forward.
+        passed: see ``BackwardForms``.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class StepForms:
         scaled: bool = False,
         recomputed: Collection[int] = (),
         near: Callable[[Node, Node, int], bool] = lambda _reader, _writer, _tensor: True,
+        passed: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
         self._graph, self._near, self._training = graph, near, training
-        self.backward = BackwardForms(graph, nodes if training else (), scaled=scaled)
+        self.backward = BackwardForms(graph, nodes if training else (), scaled=scaled, passed=passed)
         self.recomputed = frozenset(recomputed)
         self._writer = {result: node for node in nodes if node.id in self.recomputed for result in node.results}
         self._made: dict[tuple[str, int], tuple[LaunchForm, ...]] = {}

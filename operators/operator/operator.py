@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.random_stream import RandomStream
     from maniple.operators.operator.scratchpad import Scratchpad
+    from maniple.operators.rules.view import Rearrangement
 
 FLOAT_DTYPES = ("float32", "float64")
 """What parameters and the operands of kernels may be."""
@@ -217,6 +218,7 @@ class AbstractOperator(ABC):
     - ``differentiable``: the places of the operands that have gradients, None for all; an operand that is no float has
       none in any case;
     - ``detached``: the places of float results through which no gradient flows;
+    - ``passes``: the places of the operands whose gradients are the gradient of result 0, as it is;
     - ``random``: whether it draws random numbers; its context then has a stream;
     - ``gradients_together``: whether the gradients of its inputs and of its parameters come of one computation: they
       are then computed in one task, which makes it once.
@@ -228,6 +230,7 @@ class AbstractOperator(ABC):
     backward_reads: ClassVar[BackwardReads]
     differentiable: ClassVar[tuple[int, ...] | None] = None
     detached: ClassVar[tuple[int, ...]] = ()
+    passes: ClassVar[tuple[int, ...]] = ()
     random: ClassVar[bool] = False
     gradients_together: ClassVar[bool] = False
 
@@ -285,6 +288,16 @@ class AbstractOperator(ABC):
         """The half that it rounds an operand's values to as it reads them; "": it reads them as they come."""
         del place
         return ""
+
+    def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement | None:
+        """How its result lies in its only operand, if it computes nothing: then it may need no task.
+
+        Args:
+            operand: The operand's shape.
+            result: The result's.
+        """
+        del operand, result
+        return None
 
     def exchanges(self) -> tuple[str, ...]:
         """The factors whose split needs an exchange inside the operator: ``compose`` then takes its place."""

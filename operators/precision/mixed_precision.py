@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from maniple.operators.operator.operator import Cost, ParameterSpec, TileContext
     from maniple.operators.rules.rule import Rule, Shape
     from maniple.operators.rules.tile import Tile
+    from maniple.operators.rules.view import Rearrangement
 
 __all__: list[str] = []
 
@@ -94,6 +95,10 @@ class MixedPrecision(AbstractOperator):
         rule = self.inner.rule(shapes)
         saved = tuple((item if item.dtype else replace(item, dtype="float32"), pattern) for item, pattern in rule.saved)
         return replace(rule, saved=saved) if saved != rule.saved else rule
+
+    def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement | None:
+        """The inner operator's, if it rounds nothing."""
+        return None if any(self.rounds) else self.inner.rearrangement(operand, result)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """The inner operator's."""

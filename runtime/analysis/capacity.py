@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from maniple.process.error import RequestError
+from maniple.process.error import RoomError
 from maniple.runtime.schedule.schedule import InstanceKind
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _residents(
 
 def _too_small(
     what: str, machine: Machine, memory: int, residents: Sequence[Resident], need: int | None = None
-) -> RequestError:
+) -> RoomError:
     ranked = sorted(residents, key=lambda resident: (-resident.size, resident.name))
     listed = "".join(f"\n  {resident.size:>14,} B  {resident.name}" for resident in ranked[:_LISTED])
     rest = ranked[_LISTED:]
@@ -289,7 +289,7 @@ def _too_small(
     total = sum(resident.size for resident in residents)
     turns = "" if need is None or need == total else f", {need:,} B where those never alive together take turns"
     place = machine.memories[memory]
-    return RequestError(
+    return RoomError(
         f"{what} does not fit into memory {memory} (rank {place.rank}): it holds {place.capacity_bytes:,} B, and "
         f"{total:,} B want to live there{turns}:{listed}{more}\nuse more ranks, smaller tiles, or drop regions"
     )

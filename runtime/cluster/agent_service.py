@@ -77,6 +77,8 @@ class AgentService:
         self._clock = clock
         self._reread = reread
         self._admitted = False
+        self.again = False
+        """Whether the run begins again, once it is over."""
         self._told_interrupts = 0
 
     @property
@@ -151,6 +153,7 @@ class AgentService:
         elif isinstance(message, Refused):
             return Finish(1, f"{message.reason}; nothing was started here", None)
         elif isinstance(message, Over):
+            self.again = message.again
             return Finish(message.status, message.text or None, None)
         return None
 

@@ -35,18 +35,19 @@ from maniple.runtime.cluster.coordinator_event import (
     ProcessExited,
     Received,
     SendTo,
+    Tell,
     Unread,
     ending,
 )
 from maniple.runtime.cluster.phase import Phase
 from maniple.runtime.cluster.refusals import Refusals
+from maniple.runtime.cluster.restarts.course import Course
 from maniple.runtime.cluster.roster import DOUBT_S, Roster
 from maniple.runtime.cluster.vigil import HANG_S, Trouble, Verdict, Vigil
 from maniple.runtime.control.agreement import Agreement, Fault, Told
 from maniple.runtime.control.control import echo_name
 from maniple.runtime.transports.message import (
     MAX_STRING,
-    PROTOCOL,
     Call,
     Failed,
     Gather,
@@ -87,6 +88,8 @@ class Coordinator:
         join_timeout: seconds from the first hello until all must be there.
         hang_timeout: seconds after which a rank that others wait for, and that does not get on, is at fault.
         roster: the hosts; None where all ranks are children of this process.
+        attempt: how often the run was begun before.
+        again: whether it begins again if ranks or hosts fail.
     """
 
     def __init__(
@@ -96,10 +99,12 @@ class Coordinator:
         join_timeout: float,
         hang_timeout: float = HANG_S,
         roster: Roster | None = None,
+        attempt: int = 0,
+        *,
+        again: bool = False,
     ) -> None:
         self.phase = Phase.JOINING
         self._size = world_size
-        self._ranks_per_node = ranks_per_node
         self._join_timeout = join_timeout
         self._vigil = Vigil(hang_timeout)
         self._roster = roster or Roster.at_home(world_size // ranks_per_node, ranks_per_node)
@@ -114,6 +119,8 @@ class Coordinator:
         self._beats = 0
         self._latest: float | None = None
         self.finish = Finish(0, None, None)
+        self.course = Course()
+        self._attempt, self._again = attempt, again
         self._silent: tuple[int, ...] = ()
         self._closing: Closing | None = None
 
@@ -129,15 +136,16 @@ class Coordinator:
             return []
         if isinstance(event, Received):
             return self._handle_message(event.identity, event.message, now)
-        if isinstance(event, Garbled):
-            return self._handle_garbled(event, now)
-        if isinstance(event, Unread):
-            rank = self._ranks.get(event.identity)
-            return [] if rank is None else self._fault(rank, "does not read what it is told", now)
+        if isinstance(event, Garbled | Unread):
+            rank, text = self._ranks.get(event.identity), "does not read what it is told"
+            if isinstance(event, Garbled):
+                text = f"sent what is no message: {event.text}"
+            return [] if rank is None else self._fault(rank, text, now)
         if isinstance(event, ProcessExited):
             return self._handle_exit(event.rank, event.returncode, now)
         if isinstance(event, HostFailed):
-            return self._stop(Finish(1, f"{self._roster.describe(event.node)} {event.text}", None), now)
+            text = f"{self._roster.describe(event.node)} {event.text}"
+            return self._stop(Finish(1, text, None, (event.node,)), now)
         if isinstance(event, Interrupted):
             return self._handle_interrupt(now)
         return self._tick(now)
@@ -151,6 +159,7 @@ class Coordinator:
             self._roster.forgive(gap)
             if self._join_by is not None:
                 self._join_by += gap
+        self.course.begun = now if self.course.begun is None else self.course.begun
 
     # ------------------------------------------------------------------------------------------------------ messages
 
@@ -171,8 +180,8 @@ class Coordinator:
         if rank is None or rank in self._exits or self.phase is Phase.STOPPING:
             return []
         if isinstance(message, Headway):
-            patience = message.patience / 1000
-            self._vigil.note_progress(rank, message.progress, now, waits=message.waits, patience_s=patience)
+            self._vigil.note(rank, message, now)
+            self.course.note_steps(message.before, message.reached, now)
             return []
         if isinstance(message, Call):
             told = Told(message.digest, message.inputs, message.text)
@@ -195,38 +204,21 @@ class Coordinator:
         self._vigil.admit(hello.rank, now)
         if self._join_by is None:
             self._join_by = now + self._join_timeout
-        gone = [rank for rank in sorted(self._exits) if rank not in self._members]
-        if gone:
+        if gone := [rank for rank in sorted(self._exits) if rank not in self._members]:
             return self._left_early(gone[0], now)
         if len(self._members) < self._size:
             return []
-        self.phase = Phase.RUNNING
+        self.phase, self.course.joined = Phase.RUNNING, now
         hellos = [self._members[rank].hello for rank in range(self._size)]
-        welcome = Welcome(
-            tuple(told.data_endpoint for told in hellos), self._roster.names(tuple(told.host for told in hellos))
-        )
-        return self._to_all(welcome)
+        hosts = self._roster.names(tuple(told.host for told in hellos))
+        return self._to_all(Welcome(tuple(told.data_endpoint for told in hellos), hosts, self._attempt))
 
     def _problem(self, identity: bytes, hello: Hello) -> str | None:
         if self.phase is not Phase.JOINING:
             return self.finish.message or "all ranks have joined already"
-        if hello.version != PROTOCOL:
-            return f"expected protocol {PROTOCOL}, got {hello.version}; install one Maniple everywhere"
-        if hello.world_size != self._size:
-            return f"expected a world of {self._size} ranks, got one of {hello.world_size}"
-        if not hello.rank < self._size:
-            return f"expected a rank of 0..{self._size - 1}, got {hello.rank}"
         if hello.rank in self._members or identity in self._ranks:
             return f"rank {hello.rank} has joined already"
-        if hello.node != hello.rank // self._ranks_per_node:
-            return f"expected node {hello.rank // self._ranks_per_node} for rank {hello.rank}, got {hello.node}"
-        return None
-
-    def _handle_garbled(self, event: Garbled, now: float) -> list[Instruction]:
-        rank = self._ranks.get(event.identity)
-        if rank is not None:
-            return self._fault(rank, f"sent what is no message: {event.text}", now)
-        return []
+        return self._roster.misfit(hello, self._size)
 
     def _gather(self, rank: int, message: Gather, now: float) -> list[Instruction]:
         outcome = self._agreement.gather(rank, message.payload)
@@ -278,8 +270,9 @@ class Coordinator:
             return []
         if self.phase is not Phase.STOPPING and self._refusals:
             self.finish = self._refusals.judge(self._roster.place)
-        self.phase = Phase.DONE
-        return [*self._roster.end(self.finish.status, self.finish.message or ""), self.finish]
+        self.phase, self.course.ended = Phase.DONE, self._latest
+        again = self._again and self.finish.status == 1
+        return [*self._roster.end(self.finish.status, self.finish.message or "", again=again), self.finish]
 
     def _handle_interrupt(self, now: float) -> list[Instruction]:
         if self._closing is not None:
@@ -306,7 +299,9 @@ class Coordinator:
             return self._judge(verdict, now)
         if self.phase is Phase.JOINING and self._join_by is not None and now >= self._join_by:
             return self._late(now)
-        return self._beat(now, agents=self._roster.spread, ranks=bool(self._members))
+        late = self._vigil.late(now)
+        told = [] if late is None else [Tell(late.describe(self._roster.place, self._called(late.rank)))]
+        return [*told, *self._beat(now, agents=self._roster.spread, ranks=bool(self._members))]
 
     def _beat(self, now: float, *, agents: bool, ranks: bool = False) -> list[Instruction]:
         if now < self._beat_at or not (agents or ranks):
@@ -321,8 +316,7 @@ class Coordinator:
 
     def _judge(self, verdict: Verdict, now: float) -> list[Instruction]:
         """Stop the run because a rank does not answer, or none gets on."""
-        last = self._agreement.last[verdict.rank]
-        called = f", last call: `{last}`" if last else ", before its first call"
+        called = self._called(verdict.rank)
         node = self._roster.node_of(verdict.rank)
         if verdict.trouble is Trouble.SILENT and node in self._roster.silent(now, DOUBT_S):
             return self.handle(HostFailed(node, f"{self._roster.silence(node, now)}{called}"), now)
@@ -330,6 +324,9 @@ class Coordinator:
         at_fault = None if verdict.trouble is Trouble.STUCK else verdict.rank
         self._silent = (verdict.rank,) if verdict.trouble is Trouble.SILENT else ()
         return self._stop(Finish(1, text, at_fault), now, Closing(now, stuck=True))
+
+    def _called(self, rank: int) -> str:
+        return f", last call: `{last}`" if (last := self._agreement.last[rank]) else ", before its first call"
 
     def _press(self, now: float) -> list[Instruction]:
         """Do what it is time for with ranks that have not ended by themselves."""
@@ -352,8 +349,9 @@ class Coordinator:
     # -------------------------------------------------------------------------------------------------------- faults
 
     def _late(self, now: float) -> list[Instruction]:
-        if (away := self._roster.missing()) is not None:
-            return self._stop(Finish(1, f"{away} (waited {self._join_timeout:g} s)", None), now)
+        if away := self._roster.missing():
+            text = f"{self._roster.absence(away)} (waited {self._join_timeout:g} s)"
+            return self._stop(Finish(1, text, None, away), now)
         missing = [rank for rank in range(self._size) if rank not in self._members]
         names = ", ".join(self._roster.place(rank) for rank in missing)
         text = f"{names} did not join within {self._join_timeout:g} s ({self._describe_members()})"
@@ -371,8 +369,7 @@ class Coordinator:
     def _during(self, rank: int) -> str:
         if rank not in self._members:
             return " before it joined"
-        last = self._agreement.last[rank]
-        return f" during `{last}`" if last else " before its first call"
+        return f" during `{last}`" if (last := self._agreement.last[rank]) else " before its first call"
 
     def _blame(self, fault: Fault | None, now: float) -> list[Instruction]:
         return [] if fault is None else self._fault(fault.rank, fault.text, now)
@@ -384,7 +381,7 @@ class Coordinator:
         """Stop all ranks, once: the first reason counts."""
         if self.phase is Phase.STOPPING:
             return []
-        self.phase = Phase.STOPPING
+        self.phase, self.course.faulted = Phase.STOPPING, now
         self.finish = finish
         self._closing = Closing(now) if closing is None else closing
         return [*self._press(now), *self._settle()]

@@ -107,14 +107,24 @@ class Finish:
         status: exit status.
         message: what to tell the user; None where a rank has said it.
         rank: the rank at fault, if one is.
+        lost: the nodes whose hosts are at fault: they did not come, or cannot be relied on any more.
     """
 
     status: int
     message: str | None
     rank: int | None
+    lost: tuple[int, ...] = ()
 
 
-Instruction: TypeAlias = SendTo | Kill | Dump | Finish
+@final
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the user something; the run goes on."""
+
+    text: str
+
+
+Instruction: TypeAlias = SendTo | Kill | Dump | Tell | Finish
 
 
 UNTOLD = 256

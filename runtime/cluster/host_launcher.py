@@ -16,13 +16,15 @@ import sys
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from maniple.process import environment
 from maniple.process.error import RunError
 from maniple.runtime.cluster.launcher import Launcher
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand, RankProcess, Streams
 
 __all__: list[str] = []
@@ -133,6 +135,14 @@ class HostLauncher(Launcher):
             agent: what they start on each host.
         """
 
+    def without(self, hosts: Collection[str]) -> Self:
+        """Give one that starts no agents on these hosts, which were lost; itself where whatever it asks knows better.
+
+        Args:
+            hosts: names, as `hosts` gave them.
+        """
+        return self
+
     def script(self, request: LaunchRequest) -> str | None:
         """Give a script that starts the run later, by a batch system; None to start it now.
 
@@ -175,6 +185,7 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--machine": None if request.machine is None else request.machine.absolute(),
         "--cores": request.cores,
         "--mapper": request.mapper,
+        "--memory": request.memory_bytes,
         "--join-timeout": request.join_timeout_s,
         "--hang-timeout": request.hang_timeout_s,
         "--log-dir": None if request.log_dir is None else request.log_dir.absolute(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,10 @@ from maniple.runtime.cluster.hosts import key as keys
 from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.log_folder import log_file, make_log_folder, read_tail, reports_file
 from maniple.runtime.cluster.meeting import host_name, terms
+from maniple.runtime.cluster.restarts.attempt import Attempt, persist
+from maniple.runtime.cluster.restarts.hosts_left import HostsLeft
 from maniple.runtime.cluster.roster import Roster, Seat
-from maniple.runtime.cluster.run import Setting, announce, print_reports, start_ranks, tell
+from maniple.runtime.cluster.run import Setting, announce, attempt_folder, print_reports, start_ranks, tell
 from maniple.runtime.cluster.supervisor import Supervisor
 from maniple.runtime.transports.agent_message import AgentHello
 
@@ -62,21 +65,30 @@ def lead(
     """
     open_files.check(request.size)
     token, written = _mint(meeting, launcher)
-    roster = _roster(request, meeting, launcher)
-    coordinator = Coordinator(
-        request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s, roster
-    )
-    logs = make_log_folder(_own_folder(request, meeting))
-    with Supervisor(coordinator, token, meeting.port, meeting.head) as supervisor, ExitStack() as files:
-        if written is not None:  # once the port is this run's, and so what lies in the port's own file is of none
-            files.enter_context(keys.lying_in(written, token, replace=meeting.key is None))
-            sys.stderr.write(f"maniple: the key of this run is in {written}\n")
-        announce(request, LocalLauncher())
-        finish = _watch(request, meeting, launcher, interface, supervisor, roster, token, logs)
-    _report(finish, roster, logs)
-    if request.report and finish.status == 0 and meeting.node == 0:
-        print_reports(reports_file(logs))
-    return finish.status
+    hosts = HostsLeft(request, launcher)
+
+    def begin(number: int, before: Finish | None) -> Attempt | None:
+        if before is not None and not hosts.lose(before.lost):
+            return None
+        wanted, starter = hosts.request, hosts.launcher
+        roster = _roster(wanted, meeting, starter)
+        coordinator = Coordinator(
+            *(wanted.size, wanted.ranks_per_node, wanted.join_timeout_s, wanted.hang_timeout_s, roster, number),
+            again=number < request.max_restarts,
+        )
+        logs = make_log_folder(attempt_folder(_own_folder(request, meeting), number))
+        with Supervisor(coordinator, token, meeting.port, meeting.head) as supervisor, ExitStack() as files:
+            if written is not None:  # once the port is this run's, and so what lies in the port's own file is of none
+                files.enter_context(keys.lying_in(written, token, replace=meeting.key is None))
+                sys.stderr.write(f"maniple: the key of this run is in {written}\n")
+            announce(wanted, LocalLauncher())
+            finish = _watch(wanted, meeting, starter, interface, supervisor, roster, token, logs)
+        _report(finish, roster, logs)
+        if request.report and finish.status == 0 and meeting.node == 0:
+            print_reports(reports_file(logs))
+        return Attempt(wanted.size, finish, coordinator.course)
+
+    return persist(request.max_restarts, begin)
 
 
 def _mint(meeting: Meeting, launcher: HostLauncher | None) -> tuple[str, Path | None]:
@@ -142,12 +154,21 @@ def follow(request: LaunchRequest, meeting: Meeting, *, quiet: bool = False) -> 
         RequestError: the key cannot be read.
         RunError: no coordinator answers, or there is no key.
     """
+    open_files.check(request.size)
+    numbers = count()
+    finish, again = _follow_once(request, meeting, next(numbers), quiet=quiet)
+    while again and not quiet:  # else what started this agent starts another
+        finish, again = _follow_once(request, meeting, next(numbers), quiet=quiet)
+    return finish.status
+
+
+def _follow_once(request: LaunchRequest, meeting: Meeting, number: int, *, quiet: bool) -> tuple[Finish, bool]:
+    """Follow one attempt, and say whether there is another."""
     if meeting.node is None:
         raise TypeError("expected a meeting with this host's node, got one without")
-    open_files.check(request.size)
     source = meeting.key or str(keys.default_file(meeting.endpoint))
     token = _await_key(source, request.join_timeout_s, meeting)
-    logs = make_log_folder(_own_folder(request, meeting))
+    logs = make_log_folder(attempt_folder(_own_folder(request, meeting), number))
     node, own = meeting.node, (request.nodes, request.ranks_per_node)
     hello = AgentHello(node, *own, host_name(), meeting.address, str(logs), terms(request))
     service = AgentService(
@@ -167,7 +188,7 @@ def follow(request: LaunchRequest, meeting: Meeting, *, quiet: bool = False) -> 
         tell(finish, (), str(logs), str)
     if request.report and finish.status == 0 and node == 0:
         print_reports(reports_file(logs))
-    return finish.status
+    return finish, service.again
 
 
 def _setting(request: LaunchRequest, meeting: Meeting, token: str, logs: Path) -> Setting:

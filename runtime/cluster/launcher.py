@@ -60,6 +60,9 @@ class LaunchRequest:
         encrypt_tiles: whether nobody on the way can read tiles that go through sockets.
         verify_tiles: whether tiles that were altered on their way through sockets are refused.
         survey: whether the program only looks at the hosts, which may differ.
+        max_restarts: how often the run may begin again after a rank or host failed.
+        min_nodes: nodes that it may go on with where hosts were lost; None for all.
+        memory_bytes: the most that programs may have of each memory; None for all that is there.
 
     Raises:
         RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
@@ -88,6 +91,9 @@ class LaunchRequest:
     encrypt_tiles: bool = False
     verify_tiles: bool = False
     survey: bool = False
+    max_restarts: int = 0
+    min_nodes: int | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -106,6 +112,12 @@ class LaunchRequest:
             raise RequestError(f"--join-timeout: expected seconds above 0, got {self.join_timeout_s:g}")
         if not 0 < self.hang_timeout_s < float("inf"):
             raise RequestError(f"--hang-timeout: expected seconds above 0, got {self.hang_timeout_s:g}")
+        if self.max_restarts < 0:
+            raise RequestError(f"--max-restarts: expected 0 or more, got {self.max_restarts}")
+        if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nodes:
+            raise RequestError(
+                f"--min-nodes: expected 1 to {self.nodes} of --nnodes {self.nodes}, got {self.min_nodes}"
+            )
         if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         if (self.encrypt_tiles or self.verify_tiles) and not TRANSPORTS.lookup(self.transport).guards:

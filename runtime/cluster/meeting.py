@@ -67,6 +67,7 @@ def terms(request: LaunchRequest) -> tuple[str, ...]:
         "--processors": request.processors,
         "--cores": request.cores,
         "--mapper": request.mapper,
+        "--memory": request.memory_bytes,
         "--deterministic": request.deterministic,
         "--transport": request.transport,
         "--encrypt-tiles": request.encrypt_tiles,

@@ -27,7 +27,7 @@ from maniple.runtime.cluster.coordinator_event import (
 from maniple.runtime.cluster.vigil import SILENCE_S
 from maniple.runtime.control.control import place
 from maniple.runtime.transports.agent_message import Admitted, AgentHello, Exited, Interrupt, Over, Signal
-from maniple.runtime.transports.message import Heartbeat, Message, Refused
+from maniple.runtime.transports.message import PROTOCOL, Heartbeat, Hello, Message, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -172,6 +172,18 @@ class Roster:
                 )
         return None
 
+    def misfit(self, hello: Hello, size: int) -> str | None:
+        """Say why a rank has no place among so many; None if it has one."""
+        if hello.version != PROTOCOL:
+            return f"expected protocol {PROTOCOL}, got {hello.version}; install one Maniple everywhere"
+        if hello.world_size != size:
+            return f"expected a world of {size} ranks, got one of {hello.world_size}"
+        if not hello.rank < size:
+            return f"expected a rank of 0..{size - 1}, got {hello.rank}"
+        if hello.node != self.node_of(hello.rank):
+            return f"expected node {self.node_of(hello.rank)} for rank {hello.rank}, got {hello.node}"
+        return None
+
     # ------------------------------------------------------------------------------------------------ who is there
 
     def names(self, told: tuple[str, ...]) -> tuple[str, ...]:
@@ -206,12 +218,13 @@ class Roster:
         """Give the ranks of a node."""
         return range(node * self._ranks_per_node, (node + 1) * self._ranks_per_node)
 
-    def missing(self) -> str | None:
-        """Say whose agents have not come, and what to do; None if all are there."""
-        gone = [node for node, seat in enumerate(self.seats) if not seat.home and seat.identity is None]
-        if not gone:
-            return None
-        return f"no agent came from {', '.join(map(self.describe, gone))}; {self._advice}"
+    def missing(self) -> tuple[int, ...]:
+        """Give the nodes whose agents have not come."""
+        return tuple(node for node, seat in enumerate(self.seats) if not seat.home and seat.identity is None)
+
+    def absence(self, nodes: Iterable[int]) -> str:
+        """Say that the agents of nodes have not come, and what to do."""
+        return f"no agent came from {', '.join(map(self.describe, nodes))}; {self._advice}"
 
     def silent(self, now: float, seconds: float = SILENCE_S) -> list[int]:
         """Give the nodes whose agents were there and have not been heard for a while."""
@@ -229,8 +242,7 @@ class Roster:
 
     def unreachable(self, now: float) -> Mapping[int, int]:
         """Give how the ranks ended of whose end nobody will tell: no agent came, or it is not heard any more."""
-        gone = {node for node, seat in enumerate(self.seats) if not seat.home and seat.identity is None}
-        gone.update(self.silent(now))
+        gone = {*self.missing(), *self.silent(now)}
         return {rank: -signals.SIGKILL for node in sorted(gone) for rank in self.ranks(node)}
 
     def forgive(self, gap: float) -> None:
@@ -244,9 +256,9 @@ class Roster:
         """Ask all agents whether they are there."""
         return self._tell(beat)
 
-    def end(self, status: int, text: str) -> list[Instruction]:
-        """Tell all agents that the run is over."""
-        return self._tell(Over(status, text))
+    def end(self, status: int, text: str, *, again: bool) -> list[Instruction]:
+        """Tell all agents that the run is over, and whether it begins again."""
+        return self._tell(Over(status, text, again))
 
     def route(self, wanted: Kill | Dump) -> list[Instruction]:
         """Have whoever started some ranks send them a signal."""

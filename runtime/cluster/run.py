@@ -13,6 +13,7 @@ from maniple.runtime.cluster.hosts.key import mint
 from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand
 from maniple.runtime.cluster.log_folder import log_file, make_log_folder, read_tail, reports_file
 from maniple.runtime.cluster.registry import make_launcher
+from maniple.runtime.cluster.restarts.attempt import Attempt, persist
 from maniple.runtime.control.control import place
 from maniple.runtime.devices.registry import CPU
 from maniple.runtime.transports.registry import TRANSPORTS
@@ -93,6 +94,7 @@ def command(
         shared_from=node * request.ranks_per_node if request.spread else 0,
         encrypt_tiles=request.encrypt_tiles,
         verify_tiles=request.verify_tiles,
+        memory_bytes=request.memory_bytes,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.
@@ -130,21 +132,34 @@ def run(request: LaunchRequest) -> int:
     """
     from maniple.runtime.cluster.supervisor import Supervisor
 
-    launcher = make_launcher(request)
     open_files.check(request.size)
-    token = mint()
-    coordinator = Coordinator(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s)
-    announce(request, launcher)
-    with Supervisor(coordinator, token, request.port, launcher.coordinator_address()) as supervisor:
-        logs = make_log_folder(request.log_dir)
-        setting = Setting(range(request.size), supervisor.endpoint, token, logs)
-        start_ranks(request, supervisor.agent, setting, launcher)
-        finish = supervisor.watch()
-    tail = [] if finish.rank is None else read_tail(log_file(logs, finish.rank))
-    tell(finish, tail, str(logs), lambda rank: place(rank, request.ranks_per_node))
-    if request.report and finish.status == 0:
-        print_reports(reports_file(logs))
-    return finish.status
+
+    def begin(number: int, before: Finish | None) -> Attempt:
+        launcher, token = make_launcher(request), mint()
+        coordinator = Coordinator(
+            *(request.size, request.ranks_per_node, request.join_timeout_s, request.hang_timeout_s),
+            attempt=number,
+            again=number < request.max_restarts,
+        )
+        if before is None:
+            announce(request, launcher)
+        with Supervisor(coordinator, token, request.port, launcher.coordinator_address()) as supervisor:
+            logs = make_log_folder(attempt_folder(request.log_dir, number))
+            setting = Setting(range(request.size), supervisor.endpoint, token, logs)
+            start_ranks(request, supervisor.agent, setting, launcher)
+            finish = supervisor.watch()
+        tail = [] if finish.rank is None else read_tail(log_file(logs, finish.rank))
+        tell(finish, tail, str(logs), lambda rank: place(rank, request.ranks_per_node))
+        if request.report and finish.status == 0:
+            print_reports(reports_file(logs))
+        return Attempt(request.size, finish, coordinator.course)
+
+    return persist(request.max_restarts, begin)
+
+
+def attempt_folder(chosen: Path | None, number: int) -> Path | None:
+    """Name the folder of an attempt's logs: the chosen one, and folders in it for those after the first."""
+    return chosen if chosen is None or not number else chosen / f"attempt-{number}"
 
 
 def announce(request: LaunchRequest, launcher: Launcher) -> None:

@@ -20,9 +20,11 @@ from maniple.runtime.cluster.coordinator_event import (
     ProcessExited,
     Received,
     SendTo,
+    Tell,
     Tick,
     Unread,
 )
+from maniple.runtime.cluster.restarts.attempt import say
 from maniple.runtime.cluster.terminal.interrupts import Interrupts
 from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
 from maniple.runtime.transports.proof import KeyGate, be_coordinator
@@ -155,6 +157,8 @@ class Supervisor:
                     self.agent.signal(rank, instruction.signal, group=True)
             elif isinstance(instruction, Dump):
                 self.agent.signal(instruction.rank, instruction.signal, group=False)
+            elif isinstance(instruction, Tell):
+                say(instruction.text)
             else:
                 finish = instruction
         return finish

@@ -12,6 +12,7 @@ yes        some                                                                 
 yes        none for long    works       none waits as long                      none: busy is not dead
 yes        none for long    works       one waits as long                       hung: the first that stopped getting on
 yes        none for long    waits       all wait as long                        stuck: nobody is to blame
+yes        none for 20 s    works       one waits as long                       late: said, and nothing done
 =========  ===============  ==========  ======================================  =======================================
 
 A rank whose word is older than `WORD_S` works: whatever it does keeps the interpreter lock, and no wait does.
@@ -26,12 +27,16 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from maniple.runtime.transports.message import Headway
+
 __all__: list[str] = []
 
 SILENCE_S = 5.0
 """An echo comes back every second, without the interpreter: five in a row that do not are no accident of scheduling."""
 HANG_S = 300.0
 """What a rank does between two calls (a data set read, a model built, kernels compiled) takes minutes at most."""
+LATE_S = 20.0
+"""Whoever waits for a rank as long wants to know for whom; it is said once for each time that a rank stands still."""
 WORD_S = 3.0
 """A rank's interpreter tells its headway twice a second where it can; six words in a row that do not come are told."""
 
@@ -42,6 +47,7 @@ class Trouble(Enum):
     SILENT = "silent"
     HUNG = "hung"
     STUCK = "stuck"
+    LATE = "late"
 
 
 @final
@@ -55,6 +61,7 @@ class Verdict:
         seconds: for how long.
         witness: the rank that waits longest meanwhile, where one hangs.
         gone: ranks whose programs have ended, where all others wait.
+        doing: the task that the rank is in, if it has told.
     """
 
     trouble: Trouble
@@ -62,6 +69,7 @@ class Verdict:
     seconds: float
     witness: int | None = None
     gone: tuple[int, ...] = ()
+    doing: str = ""
 
     def describe(self, place: Callable[[int], str], called: str) -> str:
         """Say it.
@@ -71,6 +79,9 @@ class Verdict:
             called: what the rank called last.
         """
         where, still = place(self.rank), f"has not got on for {self.seconds:.0f} s"
+        called = f", in task `{self.doing}`{called}" if self.doing else called
+        if self.trouble is Trouble.LATE and self.witness is not None:
+            return f"{where} is late: {place(self.witness)} has waited {self.seconds:.0f} s for it{called}"
         if self.trouble is Trouble.SILENT:
             return f"{where} has not answered for {self.seconds:.0f} s (stopped or unreachable){called}"
         advice = (
@@ -92,6 +103,8 @@ class _Watched:
     waits_since: float | None = None
     excused_until: float = 0.0
     ended: bool = False
+    doing: str = ""
+    named: bool = False
 
 
 @final
@@ -116,24 +129,16 @@ class Vigil:
         """Take in that a rank's echo came back."""
         self._ranks[rank].heard = now
 
-    def note_progress(self, rank: int, progress: int, now: float, *, waits: bool, patience_s: float = 0.0) -> None:
-        """Take in a rank's word; it is no sign of life, since it may have lain in a queue.
-
-        Args:
-            rank: whose.
-            progress: its count.
-            now: seconds.
-            waits: whether it only waits.
-            patience_s: seconds from now within which its program expects no progress.
-        """
+    def note(self, rank: int, word: Headway, now: float) -> None:
+        """Take in a rank's word; it is no sign of life, since it may have lain in a queue."""
         watched = self._ranks[rank]
         fresh = now - watched.told <= WORD_S
-        watched.told = now
-        excused = patience_s > 0
-        if progress != watched.progress or excused or now < watched.excused_until:
-            watched.progress, watched.moved, watched.waits_since = progress, now, None
-        watched.excused_until = now + patience_s if excused else now
-        if not waits:
+        watched.told, watched.doing = now, word.doing
+        excused = word.patience > 0
+        if word.progress != watched.progress or excused or now < watched.excused_until:
+            watched.progress, watched.moved, watched.waits_since, watched.named = word.progress, now, None, False
+        watched.excused_until = now + word.patience / 1000 if excused else now
+        if not word.waits:
             watched.waits_since = None
         elif watched.waits_since is None or not fresh:
             watched.waits_since = now
@@ -168,24 +173,38 @@ class Vigil:
             return Verdict(Trouble.SILENT, rank, now - heard)
         if len(self._ranks) < 2:
             return None
+        running, waiting, working = self._standing(now)
+        if not waiting:
+            return None
+        since, witness = min(waiting)
+        if working and now - since >= self._hang_s:
+            moved, rank = min(working)
+            if now - moved >= self._hang_s:
+                return Verdict(Trouble.HUNG, rank, now - moved, witness, doing=running[rank].doing)
+        if len(waiting) == len(running) and all(now - each >= self._hang_s for each, _ in waiting):
+            gone = tuple(sorted(self._ranks.keys() - running.keys()))
+            return Verdict(Trouble.STUCK, witness, now - since, gone=gone)
+        return None
+
+    def late(self, now: float) -> Verdict | None:
+        """Give a rank for which another has waited long, once for each time that it stands still."""
+        running, waiting, working = self._standing(now)
+        late = [(moved, rank) for moved, rank in working if now - moved >= LATE_S and not running[rank].named]
+        if not late or not waiting or now - min(waiting)[0] < LATE_S:
+            return None
+        (moved, rank), (since, witness) = min(late), min(waiting)
+        running[rank].named = True
+        return Verdict(Trouble.LATE, rank, now - max(moved, since), witness, doing=running[rank].doing)
+
+    def _standing(self, now: float) -> tuple[dict[int, _Watched], list[tuple[float, int]], list[tuple[float, int]]]:
+        """Give the programs that run, which of them wait, since when, and which do not, and when these got on last."""
         # A program that has ended wants nothing of the others, and may wait for them as long as they like.
         running = {rank: one for rank, one in self._ranks.items() if not one.ended}
-        waiting = {
-            rank: one.waits_since
-            for rank, one in running.items()
-            if one.waits_since is not None and now - one.told <= WORD_S and now >= one.excused_until
-        }
-        patient = [(since, rank) for rank, since in waiting.items() if now - since >= self._hang_s]
-        still = [
-            (one.moved, rank)
-            for rank, one in running.items()
-            if rank not in waiting and now - one.moved >= self._hang_s and now >= one.excused_until
+        expected = {rank: one for rank, one in running.items() if now >= one.excused_until}
+        waiting = [
+            (one.waits_since, rank)
+            for rank, one in expected.items()
+            if one.waits_since is not None and now - one.told <= WORD_S
         ]
-        if patient and still:
-            moved, rank = min(still)
-            return Verdict(Trouble.HUNG, rank, now - moved, min(patient)[1])
-        if patient and len(patient) == len(running):
-            since, rank = min(patient)
-            gone = tuple(sorted(self._ranks.keys() - running.keys()))
-            return Verdict(Trouble.STUCK, rank, now - since, gone=gone)
-        return None
+        waits = {rank for _, rank in waiting}
+        return running, waiting, [(one.moved, rank) for rank, one in expected.items() if rank not in waits]

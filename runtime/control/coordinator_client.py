@@ -114,7 +114,7 @@ class CoordinatorClient(Control):
         self._farewell = False
         self._reason: str | None = None
         self._refused = False
-        self._words = 0
+        self._words, self._told = 0, -1
         self._word_due = False
         self._lost_at: float | None = None
         self._callbacks: list[Callable[[RankStopped], object]] = []
@@ -225,7 +225,7 @@ class CoordinatorClient(Control):
             self._closing = True
             ends = self._welcome is not None and not self._failed and self._reason is None
             if ends:
-                self._outbox.append(Goodbye(self._launch.rank, self._roll.sequence))
+                self._outbox += (self._word(), Goodbye(self._launch.rank, self._roll.sequence))
         self._alarm.ring()
         if ends:
             with self._changed:
@@ -297,14 +297,21 @@ class CoordinatorClient(Control):
                     self._take(decode(*socket.recv_multipart(zmq.NOBLOCK)))
 
     def _send_word(self, socket: zmq.Socket[bytes]) -> None:
-        headway = self._headway
-        patience = min(round(headway.patience_s() * 1000), MAX_INTEGER)
-        word = Word(self._launch.rank, headway.progress(), headway.waits(), patience)
+        word = self._word()
         with self._changed:
             self._word_due = False
             socket.send(encode(word), zmq.NOBLOCK)
             self._words += 1
             self._changed.notify_all()
+
+    def _word(self) -> Word:
+        headway = self._headway
+        patience = min(round(headway.patience_s() * 1000), MAX_INTEGER)
+        progress = headway.progress()
+        doing = readable(headway.doing(), MAX_TEXT) if progress == self._told else ""  # only what lasts is asked about
+        self._told = progress
+        steps = headway.steps_before, headway.steps_done
+        return Word(self._launch.rank, progress, headway.waits(), patience, *steps, doing)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Stop):

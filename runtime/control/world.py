@@ -57,6 +57,8 @@ class World:
         stepper: what takes on this rank together with others of the process; None where it has threads.
         headway: how far this rank has come, for whoever watches it.
         turn: which thread makes its program.
+        attempt: how often the run was begun before, and began again since: see `maniple run --max-restarts`.
+        memory_bytes: the most that the program may have of each memory, if the launcher was told so.
     """
 
     rank: int
@@ -81,6 +83,8 @@ class World:
     stepper: Stepper | None = None
     headway: Headway = field(default_factory=Headway)
     turn: Turn = field(default_factory=Turn)
+    attempt: int = 0
+    memory_bytes: int | None = None
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -174,8 +178,7 @@ def _join(launch: LaunchEnvironment) -> World:
         # The compiler comes with it: at the first tile it would be waited for, and here all ranks load it at once.
         import_module("maniple.runtime.transports.shared_counter")
     opened = TRANSPORTS.lookup(launch.transport) if launch.world_size > 1 else None
-    guard = Guard(launch.encrypt_tiles, launch.verify_tiles)
-    wanted: dict[str, Any] = {"guard": guard} if guard else {}  # that it can, the launcher has seen to
+    wanted: dict[str, Any] = {"guard": guard} if (guard := Guard(launch.encrypt_tiles, launch.verify_tiles)) else {}
     place = launch.rank, launch.world_size, launch.token, launch.interface
     transport = None if opened is None else opened(*place, **wanted)
     headway = Headway()
@@ -194,6 +197,9 @@ def _join(launch: LaunchEnvironment) -> World:
     atexit.register(leave)
     if launch.bound:  # the threads of the control plane and of sockets, which run by now, go wherever a core is idle
         bind_to(launch.bound)
+    boards = dict(enumerate(launch.shared, launch.shared_from))
+    pipes = dict(enumerate(launch.wakeup_pipes, launch.shared_from))
+    shared = SharedMemory(launch.rank, boards, pipes) if boards else None
     return World(
         rank=launch.rank,
         size=launch.world_size,
@@ -205,20 +211,14 @@ def _join(launch: LaunchEnvironment) -> World:
         hosts=welcome.hosts,
         control=control,
         transport=transport,
-        shared=(
-            SharedMemory(
-                launch.rank,
-                dict(enumerate(launch.shared, launch.shared_from)),
-                dict(enumerate(launch.wakeup_pipes, launch.shared_from)),
-            )
-            if launch.shared
-            else None
-        ),
+        shared=shared,
         mapper=launch.mapper,
         record=launch.record,
         report=launch.report,
+        memory_bytes=launch.memory_bytes,
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,
         headway=headway,
+        attempt=welcome.attempt,
     )

@@ -27,6 +27,7 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
+from maniple.process.torch_internals import allow_tf32_in_convolutions
 from maniple.runtime.devices.device import Captured, Device, Refused, Stream
 from maniple.runtime.devices.event import Event, Signal
 from maniple.runtime.devices.memory_budget import MemoryBudget
@@ -100,12 +101,12 @@ class _ExactMultiplication:
         with self._lock:
             self._open -= 1
             if self._open == 0:
-                _allow_tf32(*self._before)
+                convolutions, products = self._before
+                _allow_tf32(convolutions=convolutions, products=products)
 
 
-def _allow_tf32(convolutions: bool, products: bool) -> None:
-    # Not by torch.backends.cudnn.allow_tf32, which cannot be set in a process that has imported torch's own tests.
-    torch._C._set_cudnn_allow_tf32(convolutions)  # noqa: SLF001
+def _allow_tf32(*, convolutions: bool, products: bool) -> None:
+    allow_tf32_in_convolutions(convolutions)
     torch.backends.cuda.matmul.allow_tf32 = products
 
 

@@ -61,6 +61,7 @@ class RankRuntime:
         self.waiting = Waiting(world)
         self.resources = Resources(world, self.waiting, credit_bytes)
         self.under_way = UnderWay(self.waiting)
+        world.headway.name(self.under_way.doing)
         self.endings = Endings()
         self.journal = Journal()
         self.regions = RegionTable()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
 from maniple.runtime.execution.run import Run
 
 if TYPE_CHECKING:
@@ -46,6 +48,19 @@ class UnderWay:
     def rows(self) -> int:
         """How many rows of launches there are that were released and are not done."""
         return sum(queue.rows for queue in self._queues)
+
+    def doing(self) -> str:
+        """Name a task of the run under way that has begun here and not ended; for another thread to ask."""
+        last = self._last
+        if last is None or not last.left:
+            return ""
+        schedule = last.replay.schedule
+        for times in last.replay.times:
+            begun, ended = (np.frombuffer(each, np.int64)[:-1] for each in times)
+            rows = np.flatnonzero((begun > ended) & (schedule.processor >= 0))
+            if len(rows):
+                return f"{schedule.label(int(rows[0]))} on processor {schedule.processor[rows[0]]}"
+        return ""
 
     @property
     def replaying(self) -> bool:

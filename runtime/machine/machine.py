@@ -172,6 +172,11 @@ class Machine:
             from maniple.runtime.control import world as launched
 
             world = launched.current()
+        return cls._of_world(world, mine).capped(world.memory_bytes)
+
+    @classmethod
+    def _of_world(cls, world: World, mine: Inventory) -> Self:
+        """The machine that a world was given, or what its ranks find, of which this one has found its own."""
         if world.machine is not None:
             return cls._load_given(world, world.machine)
         if world.device != "cpu":
@@ -269,6 +274,13 @@ class Machine:
         """A hexadecimal digest of everything that describes the machine, the same in every process."""
         document = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(document.encode(), digest_size=16).hexdigest()
+
+    def capped(self, memory_bytes: int | None) -> Self:
+        """The machine each of whose memories holds at most so much; itself where that is None."""
+        if memory_bytes is None:
+            return self
+        memories = tuple(replace(m, capacity_bytes=min(m.capacity_bytes, memory_bytes)) for m in self.memories)
+        return replace(self, memories=memories)
 
     def memory_of(self, processor: int) -> int:
         """The id of the memory that a processor works on."""

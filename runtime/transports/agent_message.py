@@ -92,7 +92,14 @@ class Signal:
 @final
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The run is over, with an exit status and what the user is told; the text may be empty."""
+    """The run is over.
+
+    Args:
+        status: its exit status.
+        text: what the user is told; may be empty.
+        again: whether it begins again.
+    """
 
     status: int
     text: str
+    again: bool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of this schema; two ends of different versions refuse each other."""
 PROTOCOL = f"maniple/{SCHEMA}"
 MAX_MESSAGE = 64 << 20
@@ -66,10 +66,17 @@ class Hello:
 @final
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """All ranks are there: where each takes tiles, and its host, in rank order."""
+    """All ranks are there.
+
+    Args:
+        endpoints: where each takes tiles, in rank order.
+        hosts: the host of each.
+        attempt: how often the run was begun before.
+    """
 
     endpoints: tuple[str, ...]
     hosts: tuple[str, ...]
+    attempt: int = 0
 
 
 @final
@@ -170,12 +177,18 @@ class Headway:
         progress: a count that changes whenever anything of it gets on.
         waits: whether it does nothing but wait.
         patience: milliseconds from now within which no progress is expected of it, because its program said so.
+        before: the steps of its training that were done before this run.
+        reached: the steps that are done, from the training's beginning on.
+        doing: the task that it is in, if it has been in it for a while; else empty.
     """
 
     rank: int
     progress: int
     waits: bool
     patience: int
+    before: int = 0
+    reached: int = 0
+    doing: str = ""
 
 
 Message: TypeAlias = (

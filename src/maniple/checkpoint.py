@@ -251,6 +251,15 @@ def find(path: Path) -> tuple[Path, list[str]]:
     raise RequestError(f"{path}: no whole checkpoint there{found}; name the folder that was given to save")
 
 
+def is_any(path: Path) -> bool:
+    """Whether a folder is a checkpoint, or has one that is whole.
+
+    Raises:
+        RequestError: one is damaged.
+    """
+    return (path / MANIFEST).exists() or any(not find_missing(folder) for _, folder in numbered(path))
+
+
 def is_whole(folder: Path) -> bool:
     """Whether a checkpoint has all of its files, each of its size."""
     try:

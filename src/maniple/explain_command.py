@@ -16,6 +16,7 @@ from maniple.table import align, shown_width
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
 
@@ -105,8 +106,20 @@ def _explain(plan: Plan, operator: str) -> Plan:
     model, machine, batch = said.get("model"), said.get("machine"), said.get("batch")
     if not isinstance(model, str) or not isinstance(machine, str):
         return plan
-    graph = model_of(model, batch if isinstance(batch, int) else None)
-    return _with_recomputation(explain(plan, graph, machine_of(machine), operator), graph, operator)
+    graph, found = model_of(model, batch if isinstance(batch, int) else None), machine_of(machine)
+    told = _with_recomputation(explain(plan, graph, found, operator), graph, operator)
+    return _with_views(told, graph, found, operator)
+
+
+def _with_views(plan: Plan, graph: Graph, machine: Machine, operator: str) -> Plan:
+    """The plan that also says whether an operator has no task, since its result is used where its operand lies."""
+    from maniple.operators.lowering.expansion import elided_views
+    from maniple.operators.training.descent import SGD
+
+    reasons = dict(plan.explanation)
+    if operator in elided_views(graph, plan, machine, SGD(lr=0.1)):
+        reasons[operator] = (*reasons.get(operator, ()), ("task", "none: its result is used where its operand lies"))
+    return replace(plan, explanation=tuple(reasons.items()))
 
 
 def _with_recomputation(plan: Plan, graph: Graph, operator: str) -> Plan:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from maniple.process.error import RequestError
 from maniple.process.file_entry import Entry
 from maniple.process.malloc_tuning import giving_back
 from maniple.runtime.observe.peak import Peak, Watch
@@ -93,6 +94,17 @@ class MemoryUse:
                 runtime.scratch.rehearse(replay.schedule, runtime.processors, runtime.await_event)
         scratch = runtime.scratch.residents(replay.schedule, runtime.processors)
         return sum(replay.needs().values()) + sum(resident.size for found in scratch.values() for resident in found)
+
+
+def checked_limit(memory: object) -> int:
+    """A limit of memory as a program gives it.
+
+    Raises:
+        RequestError: it is no number of bytes above 0.
+    """
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        raise RequestError(f"memory: expected the bytes of each memory, more than 0, got {memory!r}")
+    return memory
 
 
 def _load_compiler() -> None:

@@ -29,6 +29,7 @@ __all__: list[str] = []
 @click.option("--cores", type=int, help="Cores of each processor.  [default: the host's, shared evenly]")
 @click.option("--bind/--no-bind", default=None, help="Keep ranks to cores.  [default: if they take up all]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
+@click.option("--memory", metavar="SIZE", help="The most of each memory, such as 8GiB.  [default: what is there]")
 @click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", "join_timeout_s", default=60.0, show_default=True, help="Seconds to wait for ranks.")
@@ -50,6 +51,8 @@ __all__: list[str] = []
 @click.option("--key", metavar="FILE", help="The run's key: a file of mode 0600, fd:N, or - for standard input.")
 @click.option("--hosts", metavar="A,B", help="Hosts that ssh reaches: their agents are started from here.")
 @click.option("--hostfile", type=click.Path(path_type=Path), metavar="FILE", help="The same, as lines HOST [slots=N].")
+@click.option("--max-restarts", default=0, show_default=True, metavar="N", help="Begin again so often after a failure.")
+@click.option("--min-nodes", type=int, metavar="M", help="Go on with as few, where hosts were lost.  [default: all]")
 @click.option("--survey", is_flag=True, hidden=True, help="Look at hosts that may differ.")
 @click.option("--join", is_flag=True, hidden=True, help="Be an agent that a launcher started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -61,6 +64,7 @@ def run(
     head: str | None,
     interface: str | None,
     key: str | None,
+    memory: str | None,
     hosts: str | None,
     hostfile: Path | None,
     join: bool,  # noqa: FBT001  (click passes flags by name)
@@ -78,6 +82,10 @@ def run(
     from maniple.runtime.cluster.run import run as start
 
     wanted = dict(options, launcher=_name_launcher(str(options["launcher"]), hosts, hostfile))
+    if memory is not None:
+        from maniple.request import amount
+
+        wanted["memory_bytes"] = int(amount("--memory", memory))
     away = launches_hosts(str(wanted["launcher"]))
     if away and click.get_current_context().get_parameter_source("nodes") is ParameterSource.DEFAULT:
         wanted["nodes"] = count_hosts(str(wanted["launcher"]))

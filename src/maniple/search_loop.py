@@ -331,7 +331,7 @@ def _drive(
         if pool is not None:
             state = pool.settle(state)
         if problem.objective == PARETO:
-            return strategy.frontier(state)
+            return _run_off_frontier(strategy.frontier(state), problem, None if interrupted else costs)
         return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
 
 
@@ -349,6 +349,12 @@ def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, c
         return result if again is None else decide(problem, again, result, plans)
     except KeyboardInterrupt:
         return result
+
+
+def _run_off_frontier(found: Frontier, problem: Problem, costs: Costs | None) -> Frontier:
+    from maniple.strategies.search.frontier_runoff import settle
+
+    return found if costs is None or not costs.timing else settle(problem, found, costs.side_by_side)
 
 
 def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:

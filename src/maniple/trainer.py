@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import isnan
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Self
@@ -12,7 +13,7 @@ import torch
 
 from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
-from maniple.memory_use import MemoryUse
+from maniple.memory_use import MemoryUse, checked_limit
 from maniple.operators.graph.batch import BatchForm
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import (
@@ -26,6 +27,7 @@ from maniple.operators.lowering.weight import (
     write_weights,
 )
 from maniple.operators.plan.mapper_placement import map_plan
+from maniple.operators.plan.plan import Plan
 from maniple.operators.training import loss_scale
 from maniple.process.digest import digest
 from maniple.process.error import RequestError, RunError
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from maniple.operators.graph.graph import Graph
-    from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.run import Run
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.storage.block_file import BlockReader
+    from maniple.strategies.interface.plan_frontier import Frontier
 
 __all__: list[str] = []
 
@@ -70,12 +72,13 @@ class Trainer(TrainerInterchange):
 
     Args:
         graph: the graph; it must have a loss.
-        plan: a plan for it, for no more processors than there are.
+        plan: a plan for it, for no more processors than there are; of a frontier, the fastest plan that fits.
         optimizer: how parameters are updated.
         seed: of the parameters' initial values.
         world: the ranks; default those of this launch.
         mapper: asked for the processor of every task and weight; default the one that the launcher was given, if any,
             and else the plan's word.
+        memory: the most bytes of each memory; default what the launcher was told, or what the machine has.
 
     Raises:
         RequestError: a graph that cannot be trained, or a plan that does not fit it or the world.
@@ -84,19 +87,21 @@ class Trainer(TrainerInterchange):
     def __init__(
         self,
         graph: Graph,
-        plan: Plan,
+        plan: Plan | Frontier,
         *,
         optimizer: AbstractOptimizer,
         seed: int = 0,
         world: World | None = None,
         mapper: Mapper | None = None,
+        memory: int | None = None,
     ) -> None:
+        self._asked = None if memory is None else checked_limit(memory)
         self._begin(graph, plan, optimizer, seed, current() if world is None else world, mapper, None)
 
     def _begin(
         self,
         graph: Graph,
-        plan: Plan,
+        plan: Plan | Frontier,
         optimizer: AbstractOptimizer,
         seed: int,
         world: World,
@@ -107,24 +112,27 @@ class Trainer(TrainerInterchange):
         graph.validate()
         self.graph, self._optimizer, self._world = graph, optimizer, world
         self.turn = self._world.turn
-        self.machine = host_machine(self._world, plan.processors_used())
-        plan.validate(graph, self.machine)
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
         self._mapper = mapper
-        self.plan = plan if mapper is None else map_plan(plan, graph, self.machine, mapper)
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
         self._watching, self._form = Watch(self._stop), BatchForm.of(graph)
         self._seed = seed
         self._log = StepLog()
-        self._open(stored)
+        begin = partial(self._open, stored)
+        begin(plan, self._asked) if isinstance(plan, Plan) else self._first_that_fits(plan, self._asked, begin)
 
     @in_turn
-    def _open(self, stored: BlockReader | None) -> None:
+    def _open(self, stored: BlockReader | None, plan: Plan, limit: int | None) -> None:
         """Lower a step and bind it to this rank, and give every parameter its first values."""
-        graph, plan, seed = self.graph, self.plan, self._seed
+        graph, seed = self.graph, self._seed
+        self.machine, self._limit = host_machine(self._world, plan.processors_used()).capped(limit), limit
+        plan.validate(graph, self.machine)
+        if self._mapper is not None:
+            plan = map_plan(plan, graph, self.machine, self._mapper)
+        self.plan = plan
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
             f"{graph.fingerprint()} {plan.to_json()} {self._optimizer}".encode()
@@ -207,6 +215,7 @@ class Trainer(TrainerInterchange):
     @in_turn
     def _submit(self, args: Sequence[object], kwargs: Mapping[str, object], *, keep: bool = False) -> StepRun:
         self._check_open()
+        self._attend(self._steps)
         given = GivenBatch.of(self._form, args, kwargs)
         numbers = self.hyper.table(self._steps_before + self._steps + 1)
         loaded = self._load("step", given.size)
@@ -240,6 +249,7 @@ class Trainer(TrainerInterchange):
         with self._watch():
             step.run.wait()
         taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self._form.batch)))
+        self._world.headway.reach(step.number + 1)
         losses = step.loaded.results["loss"].of(self._runtime.memories)
         while step.loss is None:
             step.loaded.unread.popleft().loss = float(losses.popleft().item())

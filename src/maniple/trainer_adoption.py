@@ -7,8 +7,9 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from maniple.memory_use import checked_limit
 from maniple.operators.lowering.home_move import MoveSizes, find_moves, in_turns, move_program
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
@@ -20,10 +21,11 @@ from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.schedule.schedule import InstanceKind
 from maniple.step_log import StepLog
+from maniple.strategies.interface.plan_frontier import Frontier
 from maniple.trainer_checkpoint import TrainerCheckpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.operators.lowering.home_move import HomeMove
     from maniple.operators.lowering.weight import Weight
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Answer = TypeVar("Answer")
 Covered = dict[int, dict[int, "Rect"]]
 """By region's id and memory, what the lasting instance covers."""
 
@@ -46,20 +49,29 @@ class TrainerAdoption(TrainerCheckpoint):
     _loaded: dict[tuple[str, int], LoadedProgram]
     _mapper: Mapper | None
     _broken: str
+    _limit: int | None
+    """The most bytes that it may have of each memory; None: what the machine says."""
 
     @abstractmethod
     def _watch(self) -> AbstractContextManager[None]:
         """Wait for steps; what stops one ends the trainer."""
 
+    @abstractmethod
+    def _first_that_fits(
+        self, frontier: Frontier, limit: int | None, begin: Callable[[Plan, int | None], Answer]
+    ) -> Answer:
+        """What the first plan of a frontier gives that fits, the fastest tried first."""
+
     @in_turn
-    def adopt(self, plan: Plan) -> dict[str, int]:
+    def adopt(self, plan: Plan | Frontier, *, memory: int | None = None) -> dict[str, int]:
         """Go on under another plan: parameters, state, rates and the number of the next step stay.
 
         What lives elsewhere under that plan is moved: to each memory exactly the elements that it does not hold, from
-        one that does, as many regions at a time as fit.
+        one that does, as many regions at a time as fit: until all have moved, into what the trainer had before, too.
 
         Args:
-            plan: of the same graph, for processors of this world.
+            plan: of the same graph, for processors of this world; of a frontier, the fastest plan that fits.
+            memory: from now on the most bytes of each memory; default what it was.
 
         Returns:
             The bytes that left a memory, `predicted` and `measured`.
@@ -69,10 +81,20 @@ class TrainerAdoption(TrainerCheckpoint):
                 not fit together. Nothing has moved then, and the trainer goes on under the old plan.
             RunError: the run was stopped meanwhile; the trainer ends.
         """
+        limit = self._limit
+        if memory is not None:
+            self._asked = limit = checked_limit(memory)
+        if isinstance(plan, Frontier):
+            return self._first_that_fits(plan, limit, self._adopt)
+        return self._adopt(plan, limit)
+
+    def _adopt(self, plan: Plan, limit: int | None) -> dict[str, int]:
+        """Go on under a plan, with at most so many bytes of each memory."""
         self._check_open()
-        self._call(f"adopt(plan {plan.strategy!r} of digest {digest_of(plan)})")
+        self._call(f"adopt(plan {plan.strategy!r} of digest {digest_of(plan)}, memory {limit})")
         self._drain()
-        machine = host_machine(self._world, (*plan.processors_used(), *self.plan.processors_used()))
+        named = (*plan.processors_used(), *self.plan.processors_used())
+        machine = host_machine(self._world, named).capped(limit)
         plan.validate(self.graph, machine)
         if dict(plan.semantics) != dict(self.plan.semantics):
             raise RequestError(
@@ -87,15 +109,17 @@ class TrainerAdoption(TrainerCheckpoint):
         load = ProgramLoader(self.graph, plan, machine, self._optimizer, new, self._runtime, loaded)
         try:
             covers = cover(load("step", self.graph.batch).replay.schedule)
-            turns = self._turns(old, new, machine, covers)
+            roomy = roomier(machine, self.machine)
+            turns = self._turns(old, new, roomy, covers)
         except ManipleError:
             self._runtime.retire([each.replay for each in loaded.values()])
             raise
         self._runtime.retire([each.replay for each in self._loaded.values()])
         self._loaded.clear()
         self._last = None
-        moved = self._move(turns, machine, covers)
+        moved = self._move(turns, roomy, covers)
         self.plan, self.machine, self._weights, self._load, self._loaded = plan, machine, new, load, loaded
+        self._limit = limit
         self._load("step", self.graph.batch).replay.keep()
         self._log = StepLog()
         self._memory.expect_others()
@@ -147,6 +171,16 @@ class TrainerAdoption(TrainerCheckpoint):
             self._broken = f"adopting a plan was stopped with {done} of {count} regions moved ({error})"
             raise
         return total
+
+
+def roomier(machine: Machine, old: Machine) -> Machine:
+    """A machine whose memories hold what they hold now or held before, whichever is more."""
+    before = {memory.id: memory.capacity_bytes for memory in old.memories}
+    memories = tuple(
+        replace(memory, capacity_bytes=max(memory.capacity_bytes, before.get(memory.id, 0)))
+        for memory in machine.memories
+    )
+    return replace(machine, memories=memories)
 
 
 def digest_of(plan: Plan) -> str:

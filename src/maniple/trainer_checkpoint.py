@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from maniple import checkpoint, checkpoint_saving
 from maniple.checkpoint import Manifest, files_of, read_manifest
 from maniple.checkpoint_saving import Saving
+from maniple.memory_use import checked_limit
 from maniple.operators.lowering.weight import drop_weights
 from maniple.operators.plan.plan import Plan
 from maniple.operators.training import loss_scale
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.storage.block_file import Block
     from maniple.runtime.storage.memory import Memory
+    from maniple.strategies.interface.plan_frontier import Frontier
 
 __all__: list[str] = []
 
@@ -59,6 +61,8 @@ class TrainerCheckpoint(TrainerInspection):
     _steps_before: int
     _files: AbstractFileSystem = Disk()
     _saving: Saving | None = None
+    _asked: int | None = None
+    """The most bytes of each memory, as the program has said last."""
 
     @in_turn
     def save(
@@ -164,11 +168,14 @@ class TrainerCheckpoint(TrainerInspection):
         cls,
         path: str | os.PathLike[str],
         graph: Graph,
-        plan: Plan | None = None,
+        plan: Plan | Frontier | None = None,
         *,
         optimizer: AbstractOptimizer | None = None,
         world: World | None = None,
         mapper: Mapper | None = None,
+        begin: bool = False,
+        seed: int = 0,
+        memory: int | None = None,
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
 
@@ -178,16 +185,28 @@ class TrainerCheckpoint(TrainerInspection):
         Args:
             path: the folder that was given to `save`, of which the newest whole checkpoint is taken; or a checkpoint.
             graph: the graph that was trained.
-            plan: how it goes on; the checkpoint's own where none is given.
+            plan: how it goes on; the checkpoint's own where none is given, of a frontier the fastest that fits.
             optimizer: one of your own, which no file can hold; default the checkpoint's.
             world: the ranks; default those of this launch.
             mapper: see `Trainer`.
+            begin: whether the training begins where the folder has no whole checkpoint yet, as the first time that a
+                program runs which goes on by itself: with this plan, optimizer and seed.
+            seed: of the parameters' initial values, where it begins.
+            memory: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
         """
         where = world if world is not None else current()
-        folder, manifest = _agree(where, Path(path).absolute())
+        trainer = cls.__new__(cls)
+        trainer._asked = None if memory is None else checked_limit(memory)  # noqa: SLF001  (its own class)
+        agreed = _agree(where, Path(path).absolute(), begin=begin)
+        if agreed is None:
+            if plan is None or optimizer is None:
+                raise RequestError(f"{path}: no whole checkpoint there; to begin, give a plan and an optimizer")
+            trainer._begin(graph, plan, optimizer, seed, where, mapper, None)  # noqa: SLF001  (its own class)
+            return trainer
+        folder, manifest = agreed
         name = folder.name
         if manifest.fingerprint != graph.fingerprint():
             raise RequestError(
@@ -197,7 +216,6 @@ class TrainerCheckpoint(TrainerInspection):
         made = _optimizer(manifest, optimizer, name)
         if plan is None:
             plan = Plan.parse(json.dumps(manifest.plan), f"{name}: plan")
-        trainer = cls.__new__(cls)
         with BlockReader(manifest.blocks(folder)) as stored:
             trainer._begin(graph, plan, made, manifest.seed, where, mapper, stored)  # noqa: SLF001  (its own class)
             trainer.bytes_read = stored.bytes_read
@@ -209,12 +227,13 @@ class TrainerCheckpoint(TrainerInspection):
         self.hyper.restore(manifest.hyper)
         self.position, self.scalars = manifest.position, manifest.scalars
         self._steps, self._steps_before = manifest.step, manifest.updates - manifest.step
+        self._world.headway.train(manifest.step)
 
     @abstractmethod
     def _begin(
         self,
         graph: Graph,
-        plan: Plan,
+        plan: Plan | Frontier,
         optimizer: AbstractOptimizer,
         seed: int,
         world: World,
@@ -276,20 +295,23 @@ def _plain(what: str, value: Any) -> Any:
 
 
 @in_turn
-def _agree(world: World, path: Path) -> tuple[Path, Manifest]:
-    """The checkpoint that rank 0 finds, which all ranks must see alike."""
+def _agree(world: World, path: Path, *, begin: bool) -> tuple[Path, Manifest] | None:
+    """The checkpoint that rank 0 finds, which all ranks must see alike; None where there is none and one may begin."""
     said = {"folder": "", "refused": ""}
     if world.rank == 0:
         try:
-            folder, passed = checkpoint.find(path)
-            said["folder"] = str(folder)
-            for each in passed:
-                announce(each)
+            if not begin or checkpoint.is_any(path):
+                folder, passed = checkpoint.find(path)
+                said["folder"] = str(folder)
+                for each in passed:
+                    announce(each)
         except RequestError as error:
             said["refused"] = str(error)
     told = json.loads(world.control.gather(json.dumps(said).encode())[0])
     if told["refused"]:
         raise RequestError(told["refused"])
+    if not told["folder"]:
+        return None
     folder, manifest, mine = Path(told["folder"]), None, ""
     try:
         manifest = read_manifest(folder)

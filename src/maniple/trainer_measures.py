@@ -13,7 +13,7 @@ from maniple.process.error import RequestError
 from maniple.runtime.program.in_turn import in_turn
 from maniple.sample_batch import SampleBatch
 from maniple.step_metrics import StepMetrics, model_flops, peak_flops
-from maniple.trainer_adoption import TrainerAdoption
+from maniple.trainer_adaptation import TrainerAdaptation
 
 if TYPE_CHECKING:
     from maniple.step_metrics import Writer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-class TrainerMeasures(TrainerAdoption):
+class TrainerMeasures(TrainerAdaptation):
     """What a trainer measures; all ranks do the same."""
 
     _metrics: StepMetrics | None = None

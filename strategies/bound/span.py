@@ -11,6 +11,9 @@ A window with a stride above its kernel steps over rows: the whole operator read
 **The smallest part** of an operator is one element of every factor that can be split, whatever the processors are: a
 plan may give a processor many parts.
 
+An operator that only gives its operand in another shape or order takes nothing where its result can be used where that
+lies (`operators/lowering/view_group.py`), which some plan allows of each.
+
 An operator whose split needs an exchange inside it is replaced by primitives where it is split, which may take less or
 more than its fused body. Its work is that of the one or of the others, whichever is less, and in a chain it is one
 launch each way.
@@ -24,6 +27,7 @@ from math import prod
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.view_group import step_targets, view_groups
 from maniple.operators.plan.plan import Plan
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.runtime.schedule.roofline import Rooflines, efficiency
@@ -87,11 +91,13 @@ class Span:
         launch: the launch as one processor runs it whole.
         work: the time of all its parts.
         least: the time of its smallest part.
+        free: whether it may take nothing, however it is cut.
     """
 
     launch: Launch
     work: float
     least: float
+    free: bool = False
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -110,6 +116,12 @@ def spans(graph: Graph, machine: Machine, optimizer: AbstractOptimizer) -> list[
     rates = Rates.of(machine)
     found = [_span(launch, rates) for launch in whole_step(graph, machine, 0, optimizer)]
     replaced = _replaced_ns(graph, machine, rates, optimizer)
+    viewed = {
+        graph.nodes[node].name
+        for group in view_groups(graph, step_targets(graph, training=True))
+        for node in group.nodes
+    }
+    found = [replace(span, work=0.0, least=0.0, free=True) if span.way[0] in viewed else span for span in found]
     fused: dict[Way, float] = {}
     for span in found:
         fused[span.way] = fused.get(span.way, 0.0) + span.work

@@ -87,7 +87,7 @@ def trade_off_ns(spans: Sequence[Span], rates: Rates, processors: int) -> float:
 def _cuts(span: Span, rates: Rates, most: int) -> Cuts:
     """The cuts of a launch into at most so many parts, all finer ones, and for a composite its primitives."""
     node, bound = node_of(span.launch), rule_of(span.launch)
-    if node is None or bound is None:
+    if node is None or bound is None or span.free:
         return Cuts(np.asarray([span.least]), np.asarray([span.work]))
     exchanged = node.operator.exchanges()
     degrees = _degrees(bound.factors, exchanged, most)

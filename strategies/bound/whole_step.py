@@ -36,7 +36,7 @@ def whole_step(
     """The launches of a step that one processor computes alone."""
     operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
     plan = Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it
-    return training_step(graph, plan, machine, optimizer).launches
+    return training_step(graph, plan, machine, optimizer, views=False).launches
 
 
 def change_semantics(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:

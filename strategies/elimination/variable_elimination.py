@@ -19,13 +19,20 @@ its choices, whose results are summed, which is exact, too. Only where that woul
 operator keep the choice that suits its neighbours best one by one, and the result names it as inexact.
 
 Equal layers: tables that are the same object are taken to be equal, so a step whose tables were met before is not
-worked out again. The inside of 96 equal layers is taken out once; the chain of equal tables that is left is folded in
-from its ends, which takes K x K a layer of K choices. (Squaring its tables, K x K x K for each doubling, would take
-longer wherever K is more than a tenth of the layers.)
+worked out again. The inside of 96 equal layers is taken out once. A chain of equal tables is left:
+
+    folded      from its ends, an operator of K choices after another                K x K for each layer
+    squared     every second operator is taken out, and again, and again: equal      K x K x K for each doubling
+                steps, of which each round has one
+
+Where `begin` is told to square, a step between two operators counts with its share of all equal ones that are left,
+so a chain is squared as long as it has more than K operators, and folded then, which of all such ways takes least.
+Going back through a squared chain would take K x K x K for each operator: min-marginals are of folded ones.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, final
@@ -119,6 +126,9 @@ class VariableElimination(Generic[Values]):
         steps: what was taken out.
         inexact: the operators that kept a choice for want of entries.
         met: steps that were worked out before; None: each is worked out.
+        depths: of each operator that is left how many steps its tables have come from at most, one after another.
+        equals: of each operator that is left the number of its step, equal ones having one; None: chains are folded.
+        numbers: of steps, by what determines them; it only ever grows.
     """
 
     semiring: Semiring[Values]
@@ -130,6 +140,9 @@ class VariableElimination(Generic[Values]):
     steps: tuple[Step[Values], ...]
     inexact: tuple[int, ...]
     met: Met | None
+    depths: Mapping[int, int]
+    equals: Mapping[int, int] | None
+    numbers: dict[object, int]
 
     @property
     def finished(self) -> bool:
@@ -147,12 +160,10 @@ class VariableElimination(Generic[Values]):
         return self.finished or min(self.widths.values()) <= self.entries
 
     def advance(self) -> Self:
-        """The elimination with one operator less, the one whose table is smallest; itself where none is left."""
+        """The elimination with one operator less, the one whose step is least; itself where none is left."""
         if self.finished:
             return self
-        narrowest = min(self.widths.values())
-        equals = (number for number, found in self.widths.items() if found == narrowest)
-        operator = min(equals, key=lambda number: (self._depth(number), number))
+        operator = self._narrowest() if self.equals is None else self._first_of(self.equals)
         mine = self.known[operator]
         if self.widths[operator] > self.entries:
             choice = self.semiring.favourite(operator, mine)
@@ -178,14 +189,34 @@ class VariableElimination(Generic[Values]):
         return tuple(self.fixed(operator, choice) for choice in range(self.sizes[operator]))
 
     def _depth(self, operator: int) -> int:
-        return max(table.depth for table in self.known[operator])
+        return _depth(self.known[operator])
+
+    def _narrowest(self) -> int:
+        """The operator whose table is smallest, of equals one whose tables are as they were given, and the first."""
+        narrowest = min(self.widths.values())
+        equals = [number for number, found in self.widths.items() if found == narrowest]
+        return min(zip(map(self.depths.__getitem__, equals), equals, strict=True))[1]
+
+    def _first_of(self, equals: Mapping[int, int]) -> int:
+        """The operator whose step is least, that of equal ones counted once: one that was met costs nothing more."""
+        met = self.met or {}
+        first = {step: number for number, step in reversed(list(equals.items()))}
+        counts = Counter(equals.values())
+
+        def cost(step: int) -> tuple[float, int, int]:
+            number = first[step]
+            near, tables = _near(number, self.known[number]), self.known[number]
+            # A step that leaves a table over more than two operators makes later ones larger: it waits for its turn.
+            share = self.widths[number] if len(near) > 2 else self.widths[number] / counts[step]
+            return 0.0 if step_key(near, tables) in met else share, self.depths[number], number
+
+        return min(map(cost, first))[2]
 
     def _eliminate(self, operator: int, near: tuple[int, ...], tables: tuple[Table[Values], ...]) -> tuple[Any, Values]:
         """What the semiring makes of a step, or made of an equal one."""
         if self.met is None:
             return self.semiring.eliminate(operator, near, tables)
-        place = {number: at for at, number in enumerate(near)}
-        key = tuple((id(table.costs), *(place.get(number, -1) for number in table.operators)) for table in tables)
+        key = step_key(near, tables)
         if key not in self.met:
             # The tables stay, so that none of another step takes their identity.
             self.met[key] = (*self.semiring.eliminate(operator, near, tables), tables)
@@ -202,9 +233,15 @@ class VariableElimination(Generic[Values]):
             kept = tuple(table for table in known[other] if table not in gone)
             known[other] = (*kept, *(table for table in rests if other in table.operators))
         widths = {**self.widths, **{other: width(known[other], self.sizes) for other in near}}
-        del widths[step.operator]
+        depths = {**self.depths, **{other: _depth(known[other]) for other in near}}
+        del widths[step.operator], depths[step.operator]
+        equals = None
+        if self.equals is not None:
+            equals = {**self.equals, **{other: _number(self.numbers, other, known[other]) for other in near}}
+            del equals[step.operator]
         closed = (*self.closed, *(table.costs for table in rests if not table.operators))
-        return replace(self, known=tuple(known), widths=widths, closed=closed, steps=(*self.steps, step))
+        found, steps = tuple(known), (*self.steps, step)
+        return replace(self, known=found, widths=widths, closed=closed, steps=steps, depths=depths, equals=equals)
 
 
 AnyElimination = TypeVar("AnyElimination", bound=VariableElimination[Any])
@@ -233,6 +270,8 @@ def begin(
     tables: Sequence[Table[Values]],
     entries: int,
     met: Met | None = None,
+    *,
+    squares: bool = False,
 ) -> VariableElimination[Values]:
     """The elimination in which every operator is left.
 
@@ -242,11 +281,16 @@ def begin(
         tables: each operator is known by one at least.
         entries: the largest table to make.
         met: see ``VariableElimination``.
+        squares: whether chains of equal tables are squared where that takes less than to fold them; `met` is given.
     """
     known = tables_by_operator(tables, len(sizes))
     widths = {number: width(found, sizes) for number, found in enumerate(known)}
+    depths = {number: _depth(found) for number, found in enumerate(known)}
     closed = tuple(table.costs for table in tables if not table.operators)
-    return VariableElimination(semiring, tuple(sizes), entries, known, widths, closed, (), (), met)
+    made = VariableElimination(semiring, tuple(sizes), entries, known, widths, closed, (), (), met, depths, None, {})
+    if not squares:
+        return made
+    return replace(made, equals={number: _number(made.numbers, number, found) for number, found in enumerate(known)})
 
 
 def finish(elimination: AnyElimination, eliminations: int) -> list[AnyElimination]:
@@ -266,6 +310,26 @@ def finish(elimination: AnyElimination, eliminations: int) -> list[AnyEliminatio
             return [end for branch in branches for end in finish(branch, share)]
         elimination = elimination.advance()
     return [elimination]
+
+
+def step_key(near: tuple[int, ...], tables: Sequence[Table[Any]]) -> object:
+    """What determines a step: which tables it multiplies, and which of their operators are the same.
+
+    Args:
+        near: the operators that the tables know beside the one that is taken out.
+        tables: those that know it; they stay as long as what is said of them.
+    """
+    place = {number: at for at, number in enumerate(near)}
+    return tuple((id(table.costs), *(place.get(number, -1) for number in table.operators)) for table in tables)
+
+
+def _number(numbers: dict[object, int], operator: int, tables: Sequence[Table[Any]]) -> int:
+    """The number of an operator's step."""
+    return numbers.setdefault(step_key(_near(operator, tables), tables), len(numbers))
+
+
+def _depth(tables: Sequence[Table[Any]]) -> int:
+    return max((table.depth for table in tables), default=0)
 
 
 def _near(operator: int, tables: Sequence[Table[Values]]) -> tuple[int, ...]:

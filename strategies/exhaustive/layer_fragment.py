@@ -1,8 +1,9 @@
 """Fragments: what the choices of some layers add to a step, kept from simulations; other steps are made of them.
 
 A launch depends on the choice of its operator, an update on those of a weight's readers, and what a region moves on
-those of all that use it. So a step is a fragment for each group of layers that have such a thing in common. Once each
-fragment of a plan was in some plan that was simulated, it is timed without lowering anything:
+those of all that use it. Tensors that may be used where another lies are one region, as are gradients that are passed
+on. So a step is a fragment for each group of layers that have such a thing in common. Once each fragment of a plan was
+in some plan that was simulated, it is timed without lowering anything:
 
     plans of the layers a - b - c     fragments by group     a   b   c   a b   b c
     simulated  a=0 b=0 c=0            kept                   0   0   0   0 0   0 0
@@ -66,6 +67,10 @@ class Fragments:
         for buffer, value in plan_free.assignments.items():
             both = self._users.setdefault(buffer, set()) | self._users[value]
             self._users[buffer] = self._users[value] = both
+        for together in _regions_together(plan_free):
+            users = set().union(*(self._users[tensor] for tensor in together))
+            self._users.update(dict.fromkeys(together, users))
+        self._viewed = {node: group.root for group in plan_free.groups for node in group.nodes}
         self._random = {layers.place[node.id] for node in plan_free.nodes if node.operator.random}
         found = {(place,) for place in layers.place} | {tuple(sorted(users)) for users in self._users.values()}
         found |= {self._of_region(key) for key in plan_free.whole}
@@ -151,6 +156,8 @@ class Fragments:
         """The layers on whose choices a launch depends: those of its operator, or all that use what it is for."""
         kind, number, *_ = self._plan_free.action(place)
         if kind in {"forward", "backward"} and not launch.name.endswith((".norm", ".update")):
+            if number in self._viewed:  # it is there if some user of what it makes cannot do without
+                return tuple(sorted(self._users[self._viewed[number]]))
             return (self._layers.place[number],)
         return self._of_region(launch.uses[0][0])
 
@@ -228,6 +235,24 @@ class _Fragment:
 
     def _slot(self, place: int) -> int:
         return self._slots.setdefault(place, len(self._slots))
+
+
+def _regions_together(plan_free: PlanFreeStep) -> list[set[int]]:
+    """The tensors of which several may use one region, or have one gradient."""
+    found = [set(group.members) for group in plan_free.groups]
+    nodes = plan_free.nodes
+    found += [
+        {
+            nodes[number].results[0],
+            *(operand for place in places if (operand := nodes[number].operands[place]) is not None),
+        }
+        for number, places in plan_free.passed.items()
+    ]
+    joined: list[set[int]] = []
+    for tensors in found:
+        meeting = [other for other in joined if other & tensors]
+        joined = [*(other for other in joined if not other & tensors), tensors.union(*meeting)]
+    return joined
 
 
 def _own(made: Mapping[Group, _Fragment | None], group: Group, what: str) -> _Fragment | None:

@@ -9,7 +9,9 @@ to a task of the other that waits for it. Then
 
 since some task of B waits for the one of A that ends last, and each waits for one. Where other operators use the region
 too, a way counts for nothing: what it moves may have been moved for them. An operator that a split replaces by others
-has no ways, but its tasks are known.
+has no ways, but its tasks are known. One that only rearranges may have no task at all
+(`operators/lowering/view_group.py`), and counts for nothing; the gradient of a sum, which is read as its summands' too,
+is no way to the sum.
 """
 
 from __future__ import annotations
@@ -87,6 +89,7 @@ class Terms:
             [not is_composite(graph, plan, name, own.plan(choice)) for choice in mine]
             for name, own, mine in zip(space.names, space.operators, layers.choices, strict=True)
         ]
+        self._free = {node for group in cost.plan_free.groups for node in group.nodes}
         self.processors, self.lanes = space.operators[0].processors, cost.lanes
         self.work: dict[int, tuple[Table, Table]] = {}
         """By operator: what each choice gives each processor to do, forward and backward."""
@@ -128,7 +131,7 @@ class Terms:
         forward, backward = (np.zeros((len(choices), self.processors)) for _ in range(2))
         spans = np.zeros((3, len(choices)))
         for row, choice in enumerate(choices):
-            if not self._cost.needs(number):
+            if not self._cost.needs(number) or number in self._free:
                 break
             placed = self._cost.place(number, choice)
             for at, (where, durations) in enumerate(zip(placed.processors, placed.durations, strict=True)):
@@ -145,6 +148,8 @@ class Terms:
         table = self.ways[writer, reader] = np.zeros((6, len(mine), len(theirs)))
         table[BETWEEN] = NEVER
         moved = self.moved[writer, reader] = np.zeros((len(mine), len(theirs), self.lanes))
+        if self._free.intersection((writer, reader)):
+            return
         tied = self._layers.place[writer] == self._layers.place[reader]
         for row, one in enumerate(mine):
             columns = [row] if tied else range(len(theirs))
@@ -155,10 +160,13 @@ class Terms:
             yield len(columns)
 
     def _pair(self, writer: int, reader: int, both: tuple[Placed, Placed]) -> tuple[list[float], Table]:
-        key = both, tuple(self._cost.ends(writer, reader))
+        passes = writer in self._cost.plan_free.passed
+        key = both, tuple(self._cost.ends(writer, reader)), passes
         if key not in self._found:
             found, moved = [0.0, 0.0, 0.0, 0.0, 0.0, NEVER], np.zeros(self.lanes)
             for region in self._cost.regions_between(writer, reader, both):
+                if passes and region.uses[0].end[0] == "gradient":
+                    continue
                 _raise(found, region, both)
                 if region.alone:
                     moved += _holding_times(region.rows, self.lanes).sum(axis=0)

@@ -105,8 +105,13 @@ class WeightedSums:
         self.model, self._entries = model, entries
         self.inexact: tuple[int, ...] = ()
 
-    def eliminate(self, weights: tuple[float, float]) -> VariableElimination[Costs]:
-        """The finished elimination for some weights of memory and ticks; alike operators share its steps."""
+    def eliminate(self, weights: tuple[float, float], *, squares: bool = False) -> VariableElimination[Costs]:
+        """The finished elimination for some weights of memory and ticks; alike operators share its steps.
+
+        Args:
+            weights: of memory and of ticks.
+            squares: whether long chains of equal layers are squared; min-marginals are of folded ones.
+        """
         made: dict[int, Costs] = {}
 
         def table(term: tuple[np.ndarray, np.ndarray], *, own: bool) -> Costs:
@@ -117,7 +122,7 @@ class WeightedSums:
 
         tables = [Table((number,), table(term, own=True)) for number, term in enumerate(self.model.own)]
         tables += [Table(pair, table(term, own=False)) for pair, term in sorted(self.model.edges.items())]
-        (end,) = finish(begin(MinPlus(), self.model.sizes, tables, self._entries, {}), 1)
+        (end,) = finish(begin(MinPlus(), self.model.sizes, tables, self._entries, {}, squares=squares), 1)
         self.inexact = end.inexact
         return end
 
@@ -134,7 +139,7 @@ class WeightedSums:
 
     def least(self, weights: tuple[float, float]) -> tuple[Found, float]:
         """The assignment of least sum, and the sum as floating-point numbers have it."""
-        end = self.eliminate(weights)
+        end = self.eliminate(weights, squares=True)
         return self.read(end, weights), sum(float(costs) for costs in end.closed)
 
     def sweep(self, epsilon: float, cores: int) -> tuple[list[Found], list[Gap]]:

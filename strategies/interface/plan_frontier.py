@@ -167,15 +167,35 @@ class Frontier:
         Raises:
             RequestError: none fits; it says the least that any needs.
         """
+        return self.fitting(memory)[0]
+
+    def fitting(self, memory: int | None = None, processors: int | None = None) -> tuple[Plan, ...]:
+        """The plans of this frontier that fit, the fastest first.
+
+        Args:
+            memory: bytes of each device; by default what the machine's smallest memory holds.
+            processors: how many there are, the first ones of a machine; by default as many as any plan names.
+
+        Raises:
+            RequestError: none fits; it says the least that any needs.
+        """
         limit = self.capacity_bytes if memory is None else memory
-        fitting = [point for point in self.points if point.peak_memory_bytes <= limit]
+        named = {point: 1 + max(point.plan.processors_used()) for point in self.points}
+        there = [point for point in self.points if processors is None or named[point] <= processors]
+        if not there:
+            raise RequestError(
+                f"no plan of this frontier runs on processors 0 to {(processors or 0) - 1}: the fewest that any needs "
+                f"are {min(named.values())}; search the graph on a machine of fewer and put the frontiers together"
+            )
+        fitting = [point for point in there if point.peak_memory_bytes <= limit]
         if not fitting:
-            least = min(point.peak_memory_bytes for point in self.points)
+            least = min(point.peak_memory_bytes for point in there)
             raise RequestError(
                 f"no plan fits in {limit} bytes a device: the least that any needs is {least} bytes "
                 f"({least / GIB:.3g} GiB); give it that much, search with more devices, or use a smaller batch"
             )
-        return min(fitting, key=lambda point: (point.step_s, point.devices, point.peak_memory_bytes)).plan
+        ordered = sorted(fitting, key=lambda point: (point.step_s, point.devices, point.peak_memory_bytes))
+        return tuple(point.plan for point in ordered)
 
     def at(self, devices: int) -> Frontier:
         """The plans that use at most so many devices.

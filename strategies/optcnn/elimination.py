@@ -81,6 +81,9 @@ class Elimination(VariableElimination[Costs]):
             (),
             (),
             None,
+            all_left.depths,
+            None,
+            {},
             operators=tuple(operators),
             edges=edges,
         )

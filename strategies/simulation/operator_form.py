@@ -47,6 +47,7 @@ class OperatorLaunches:
         machine: the machine.
         optimizer: what updates the weights.
         scaled: whether the loss is scaled.
+        passed: see `Need`; of an operator by itself.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class OperatorLaunches:
         optimizer: AbstractOptimizer,
         *,
         scaled: bool = False,
+        passed: tuple[int, ...] = (),
     ) -> None:
         table = RegionTable()
         self._made = {}
@@ -71,7 +73,8 @@ class OperatorLaunches:
             held[loss_scale.NAME] = Weight(loss_scale.NAME, scale[0], scale[1:], (), (), ())
         self.graph, self.regions = graph, StepRegions(graph, held, table)
         self.nodes = find_needed(graph, needed)
-        self.backward = BackwardForms(graph, self.nodes, wanted, scaled=scaled)
+        passing = {node.id: passed for node in self.nodes} if passed else {}
+        self.backward = BackwardForms(graph, self.nodes, wanted, scaled=scaled, passed=passing)
         self._memory_of, self._optimizer = memory_by_processor(machine), optimizer
 
     def launch(self, form: LaunchForm, config: OperatorPlan) -> Launch:
@@ -134,10 +137,12 @@ class Need:
     Args:
         results: which of its results are needed at all.
         wanted: the tensors whose gradients are computed.
+        passed: the places of its operands whose gradients are that of its result.
     """
 
     results: tuple[int, ...]
     wanted: frozenset[int]
+    passed: tuple[int, ...] = ()
 
 
 def operator_form(
@@ -169,7 +174,7 @@ def operator_form(
     ends = wanted & made if alone.loss_tensor is None else (wanted & made) | {alone.loss_tensor}
     needed = [tensor for tensor, (source, reads) in bound.items() if not reads and source in need.results]
     between = find_between(alone, wanted - made, ends)
-    lowering = OperatorLaunches(alone, needed, between, machine, optimizer, scaled=scaled)
+    lowering = OperatorLaunches(alone, needed, between, machine, optimizer, scaled=scaled, passed=need.passed)
     forward = tuple(forward_form(alone, primitive) for primitive in lowering.nodes)
     backward: list[tuple[LaunchForm, tuple[int, ...]]] = []
     for primitive in reversed(lowering.nodes):

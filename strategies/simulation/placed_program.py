@@ -27,6 +27,7 @@ from maniple.strategies.simulation.operator_placement import launch_rows, operat
 from maniple.strategies.simulation.operator_split import split_operator
 from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, SCALE, SKIPPED, SQUARES
 from maniple.strategies.simulation.region_cache import Shapes, boxes_of
+from maniple.strategies.simulation.simulated_views import SimulatedViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,7 @@ class Program:
         self.operators: dict[int, OperatorPlan] = {}
         self.homes: dict[int, HomeBoxes] = {}
         self.forms: dict[int, OperatorForm] = {}
+        self.views = SimulatedViews(plan_free, self.shapes)
         self._slots: dict[int, dict[int, Any]] = {}
         self._updates: dict[int, int] = {}
         self._kept: dict[Any, Any] = {}
@@ -105,9 +107,11 @@ class Program:
             self.table.set(self.operators, number, config)
             reads.update((operand, None) for operand in plan_free.nodes[number].operands if operand is not None)
             draws |= plan_free.nodes[number].operator.random
-        for number, config in operators.items():
-            if number in plan_free.needed:
-                self._place(number, config)
+        needed = [number for number in operators if number in plan_free.needed]
+        for number in needed:
+            self._place(number, operators[number])
+        for place, launch in self.views.seen(self.table, needed):
+            self.table.put(place, launch)
         if weights is None:
             lasting = [tensor for tensor in reads if plan_free.tensors[tensor].lasting]
             lasting += [b for b, value in plan_free.assignments.items() if self._is_only_written(b, value, operators)]
@@ -171,6 +175,7 @@ class Program:
             self.table.set(self.forms, number, form)
             self.table.set(self._slots, number, slots)
         launches = [*placement.forward, *placement.backward]
+        own: dict[int, PlacedLaunch] = {}
         for place, (which, name, keys) in slots.items():
             if keys is None:
                 if self._updates.get(which) != place:
@@ -180,7 +185,8 @@ class Program:
                 continue
             launch = launches[which]
             uses = tuple((key, use) for key, (_, use) in zip(keys, launch.uses, strict=True))
-            self.table.put(place, PlacedLaunch(name, launch.rows, uses))
+            own[place] = PlacedLaunch(name, launch.rows, uses)
+        self.table.set(self.views.placed, number, own)
 
     def _own_slots(self, number: int, form: OperatorForm) -> dict[int, tuple[int, str, list[RegionKey] | None]]:
         """The launches of an operator by place: (which, name, regions); or (tensor, "", None) for an update."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, final
 
+from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.script import needs_squares, training_script
 from maniple.operators.lowering.step_regions import gradient_dtype
+from maniple.operators.lowering.view_group import step_targets, view_groups
 from maniple.operators.lowering.weight import scale_regions
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.process.error import RequestError
@@ -58,7 +60,10 @@ class PlanFreeStep:
     """
 
     def __init__(self, graph: Graph, semantics: dict[str, str], machine: Machine, optimizer: AbstractOptimizer) -> None:
-        script = training_script(graph, optimizer)
+        self.passed = passed_gradients(graph)
+        """The gradients that operators pass as they are."""
+        script = training_script(graph, optimizer, passed=self.passed)
+        self._gradient_of = script.backward.gradient_of
         self.graph, self.machine, self.optimizer = graph, machine, optimizer
         self.tensors, self.nodes = graph.tensors, graph.nodes
         self.number = {node.name: node.id for node in self.nodes}
@@ -83,6 +88,8 @@ class PlanFreeStep:
         """Where the launches of each action begin, by its kind and number."""
         if len(self._actions) > MOST_PLACES // PLACES:
             raise RequestError(f"simulation: expected at most {MOST_PLACES // PLACES // 2} operators")
+        self.groups = view_groups(graph, step_targets(graph, training=True))
+        """The tensors that are views of others."""
         self.finisher = _finishers(script, self.follows)
         """The operator after whose backward pass the gradient of each parameter is complete."""
         self.halves = {action.number: action.port for action in script.actions if action.kind == "cast"}
@@ -109,7 +116,8 @@ class PlanFreeStep:
         operands = tuple(None if operand is None else self._operand(node, operand) for operand in node.operands)
         results = tuple((r in self._wanted, r in self._tensors_needed, r == self.loss) for r in node.results)
         bound = self.graph.bound(node)
-        return node.operator, self.operators[node.id], bound.operand_shapes, operands, results
+        own = node.operator, self.operators[node.id], bound.operand_shapes, self.passed.get(node.id, ())
+        return *own, operands, results
 
     def _operand(self, node: Node, operand: int) -> object:
         tensor = self.tensors[operand]
@@ -123,7 +131,8 @@ class PlanFreeStep:
         key = self.kind[number], composite
         if key not in self._forms:
             node = self.nodes[number]
-            need = Need(tuple(r for r in node.results if r in self._tensors_needed), self._wanted)
+            needed = tuple(r for r in node.results if r in self._tensors_needed)
+            need = Need(needed, self._wanted, self.passed.get(node.id, ()))
             operator = None if composite else self.operators[number]
             self._forms[key] = operator_form(
                 self.graph, node, need, self.machine, self.optimizer, operator=operator, scaled=self.scaled
@@ -140,6 +149,8 @@ class PlanFreeStep:
         side, place = form.bound[tensor]
         node = self.nodes[number]
         found = node.operands[place] if side == "operand" else node.results[place]
+        if kind == "gradient" and found is not None:
+            found = self._gradient_of(found)
         return kind, -1, -1 if found is None else found
 
     def layout(self, key: RegionKey, forms: dict[int, OperatorForm]) -> tuple[tuple[int, ...], int]:

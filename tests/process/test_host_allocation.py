@@ -54,6 +54,16 @@ def test_the_table_of_the_docstring() -> None:
     assert watch_host_run(work) == Taken(4, 6)
 
 
+def test_what_was_there_before_and_is_let_go_of_is_nothing_that_is_kept() -> None:
+    before = [torch.empty(64, dtype=torch.int8)]
+
+    def work() -> None:
+        before.clear()
+        before.append(torch.empty(16, dtype=torch.int8))
+
+    assert watch_host_run(work) == Taken(0, 0)
+
+
 def test_what_an_operation_takes_inside_counts() -> None:
     x, w = torch.ones(64, 64), torch.ones(1, 1, 3, 3)
     assert watch_host_run(lambda: x.neg().neg().neg()) == Taken(0, 2 * x.nbytes)

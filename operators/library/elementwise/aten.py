@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, final
 from maniple.operators.operator.operator import BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
 from maniple.operators.rules.rule import Halo, Rule, Shape
+from maniple.operators.rules.view import Rearrangement
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -133,6 +134,20 @@ class AtenLinear(AtenCall):
 
     name: ClassVar[str] = "aten_linear"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
+
+    def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement | None:
+        """Of a reshape, a permutation and a slice; see ``AbstractOperator.rearrangement``."""
+        packet = re.split(r"[.(]", self.call, maxsplit=1)[0]
+        if packet == "reshape":
+            return Rearrangement(shape=result)
+        if packet == "permute":
+            return Rearrangement(order=tuple(ast.literal_eval(self.call[self.call.index("[") : -1])))
+        if packet == "slice" and len(self.windows) == 1:
+            _, kernel, stride, below, _ = self.windows[0]
+            axis = int(self.call.split(",")[1])
+            if (kernel, stride) == (1, 1) and below <= 0 and result[axis] <= operand[axis] + below:
+                return Rearrangement(cut=(axis, -below, result[axis] - below))
+        return None
 
 
 @final

@@ -44,6 +44,7 @@ class Add(AbstractOperator):
     name: ClassVar[str] = "add"
     backward_reads: ClassVar[BackwardReads] = BackwardReads()
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+    passes: ClassVar[tuple[int, ...]] = (0, 1)
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """The rule above; see ``AbstractOperator.rule``."""

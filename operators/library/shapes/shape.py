@@ -10,6 +10,7 @@ from maniple.operators.operator.axes import activation_axes, check_at_least, pre
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels
 from maniple.operators.rules.rule import Rule, Shape
 from maniple.operators.rules.tile import Tile
+from maniple.operators.rules.view import Rearrangement
 from maniple.process.error import RequestError
 
 
@@ -39,6 +40,11 @@ class Flatten(AbstractOperator):
             return Rule.parse(f"{batch} {major} -> {batch} {major}")
         rest = " ".join([major, *(f"{name}!" for name in minor)])
         return Rule.parse(f"{batch} {rest} -> {batch} ({rest})")
+
+    def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement:
+        """The same elements in another shape; see ``AbstractOperator.rearrangement``."""
+        del operand
+        return Rearrangement(shape=result)
 
     def flops(self, tile: Tile) -> Cost:  # a copy
         """See ``AbstractOperator.flops``."""
@@ -75,6 +81,11 @@ class Reshape(AbstractOperator):
             raise RequestError("reshape: expected at least 1 dimension (the samples), got a scalar")
         text, sizes = refinement(before[1:], self.shape)
         return Rule.parse(text, sizes=sizes)
+
+    def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement:
+        """The same elements in another shape; see ``AbstractOperator.rearrangement``."""
+        del operand
+        return Rearrangement(shape=result)
 
     def flops(self, tile: Tile) -> Cost:  # a copy
         """See ``AbstractOperator.flops``."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, final
+from copy import copy
+from typing import TYPE_CHECKING, Self, final
 
 from maniple.process import environment
 from maniple.process.error import RequestError
 from maniple.runtime.cluster.host_launcher import AgentCommand, HostCommand, HostLauncher, run_command
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from maniple.runtime.cluster.launcher import LaunchRequest
 
 __all__: list[str] = []
@@ -35,6 +38,13 @@ class SlurmLauncher(HostLauncher):
             raise RequestError(
                 f"launcher slurm: expected no argument or `batch`, got {argument!r}; write --launcher slurm"
             )
+        self.lost: frozenset[str] = frozenset()
+
+    def without(self, hosts: Collection[str]) -> Self:
+        """See `HostLauncher.without`; the allocation keeps them."""
+        left = copy(self)
+        left.lost = self.lost.union(hosts)
+        return left
 
     def script(self, request: LaunchRequest) -> str | None:
         """See `HostLauncher.script`."""
@@ -63,7 +73,7 @@ class SlurmLauncher(HostLauncher):
                 "launcher slurm: expected to run in an allocation, got none (SLURM_JOB_NODELIST is not set); start it "
                 "from salloc or sbatch"
             )
-        return found
+        return [host for host in found if host not in self.lost]
 
     def towards(self, request: LaunchRequest) -> str:
         """See `HostLauncher.towards`."""

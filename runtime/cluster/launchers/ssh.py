@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Self, final
 
 from maniple.process.error import RequestError
 from maniple.runtime.cluster.host_launcher import AgentCommand, HostCommand, HostLauncher
 from maniple.runtime.cluster.hosts.host_list import ListedHost, check_slots, read_hostfile, split_hosts
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from maniple.runtime.cluster.launcher import LaunchRequest
 
 __all__: list[str] = []
@@ -42,6 +45,12 @@ class SshLauncher(HostLauncher):
     def count(self) -> int:
         """See `HostLauncher.count`."""
         return len(self.listed)
+
+    def without(self, hosts: Collection[str]) -> Self:
+        """See `HostLauncher.without`."""
+        left = copy(self)
+        left.listed = [host for host in self.listed if host.name not in hosts]
+        return left
 
     def towards(self, request: LaunchRequest) -> str:
         """See `HostLauncher.towards`."""

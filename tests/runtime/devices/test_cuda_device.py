@@ -143,4 +143,4 @@ def test_tf32_is_off_while_any_device_is_open() -> None:
         switches.close()
         assert torch.backends.cudnn.allow_tf32
     finally:
-        cuda_device._allow_tf32(*before)
+        cuda_device._allow_tf32(convolutions=before[0], products=before[1])

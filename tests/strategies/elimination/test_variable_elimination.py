@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,48 @@ def test_the_inside_of_equal_layers_is_taken_out_once() -> None:
     (plain,) = finish(begin(MinPlus(), sizes, tables, 10**6), 1)
     assert closed(end) == closed(plain)
     assert len(met) < len(plain.steps)
+
+
+@pytest.mark.parametrize(("choices", "length"), [(2, 1), (2, 64), (2, 300), (3, 100), (8, 40), (40, 30)])
+def test_a_chain_of_equal_tables_is_squared_as_long_as_that_takes_less(choices: int, length: int) -> None:
+    """Products that are made: K x K x K for a doubling while more than K operators are left, and K x K for each of them
+    then; squaring to the end, and folding all, take more."""
+    rng = np.random.default_rng(length)
+    own, edge = rng.integers(0, 99, choices).astype(float), rng.integers(0, 99, (choices, choices)).astype(float)
+    sizes = [choices] * (length + 1)
+    tables = [Table((number,), own) for number in range(length + 1)]
+    tables += [Table((number, number + 1), edge) for number in range(length)]
+    met: Met = {}
+    (end,) = finish(begin(MinPlus(), sizes, tables, 10**6, met, squares=True), 1)
+    (plain,) = finish(begin(MinPlus(), sizes, tables, 10**6), 1)
+    assert closed(end) == closed(plain)
+    assert end.exact
+    power = edge
+    for _ in range(length - 1):  # the oracle: one table after another
+        power = np.min((power + own)[:, :, None] + edge[None], axis=1)
+    assert closed(end) == (own[:, None] + power + own).min()
+    doublings = sum(len(rest.shape) == 2 for _, rest, _ in met.values())  # type: ignore[misc, attr-defined]
+    products = sum(choices * rest.size for _, rest, _ in met.values())  # type: ignore[misc, attr-defined]
+    folded = choices**2 * length
+    assert products <= folded + choices
+    # Each doubling has one product of its own, and one more where what is left has an odd number of layers.
+    assert doublings <= 2 * max(0, int(np.ceil(np.log2(max(1, length / choices)))) + 1)
+    if length > 16 * choices:
+        assert doublings > 0
+        assert products < folded / 2
+    if length <= choices:
+        assert doublings == 0
+
+
+@PROFILE
+@given(problems())
+def test_squared_or_not_the_least_sum_is_the_same(problem: Problem) -> None:
+    sizes, tables = problem
+    shared: dict[str, Table[Costs]] = {}
+    # Equal tables are made one object, as alike operators have it.
+    tables = [Table(t.operators, shared.setdefault(repr(t.costs.tolist()), t).costs) for t in tables]
+    (end,) = finish(begin(MinPlus(), sizes, tables, 10**6, {}, squares=True), 1)
+    assert closed(end) == least(sizes, tables)
 
 
 def test_operators_of_one_choice_need_no_axes() -> None:
