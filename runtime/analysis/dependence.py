@@ -314,21 +314,25 @@ class RegionAnalysis:
         transfers: list[Transfer] = []
         pieces: list[Piece] = []
         accesses: list[Access] = []
-        # A member folds what it has several of once, for all folds that it so adds to.
-        blocks: dict[Part, list[IndexSpace]] = {}
-        for fold in collective.folds:
+        # A member folds what it has several of once, for all blocks for which the same contributions wait.
+        told: dict[object, int] = {}
+        kinds = [
+            told.setdefault(tuple([(part.memory, part.keys) for part in fold.parts]), len(told))
+            for fold in collective.folds
+        ]
+        shared: dict[tuple[int, int, bool], list[IndexSpace]] = {}
+        for kind, fold in zip(kinds, collective.folds, strict=True):
             for part in fold.parts:
-                blocks.setdefault(part, []).append(fold.rect)
-        folded: dict[Part, int] = {}
+                shared.setdefault((kind, part.memory, part.base), []).append(fold.rect)
+        folded: dict[tuple[int, int, bool], int] = {}
         for number, fold in enumerate(collective.folds):
             parts = []
             for part in fold.parts:
-                if len(part.keys) + part.base == 1:
-                    source = self._near_end(ordinal, number, part, fold, fold.rect)
-                else:
-                    if part not in folded:
-                        folded[part] = self._near_end(ordinal, number, part, fold, as_one(blocks[part]))
-                    source = folded[part]
+                key, several = (kinds[number], part.memory, part.base), len(part.keys) + part.base > 1
+                if not several or key not in folded:
+                    rect = as_one(shared[key]) if several else fold.rect
+                    folded[key] = self._near_end(ordinal, number, part, fold, rect)
+                source = folded[key]
                 accesses.append(Access(source, fold.rect, writes=False, slot=1))
                 if part.memory != fold.target:
                     staging = self._staging(ordinal, number, part, fold)

@@ -33,17 +33,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.runtime.schedule.draft import Draft, step_table
+from maniple.runtime.schedule.draft import Draft, conflicts, step_table, users_of
 from maniple.runtime.schedule.draft import StepKind as StepKind
 from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
-from maniple.runtime.schedule.step_conflict import conflicts, users_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from maniple.runtime.schedule.draft import Touch
+    from maniple.runtime.schedule.draft import Touch, Users
     from maniple.runtime.schedule.schedule import Schedule
-    from maniple.runtime.schedule.step_conflict import Users
 
 __all__: list[str] = []
 

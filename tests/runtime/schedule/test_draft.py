@@ -1,4 +1,4 @@
-"""Step conflicts: against all pairs of steps, and how many spaces are compared."""
+"""Drafts: which steps of two rows conflict, against all pairs of steps, and how many spaces are compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from maniple.regions.index_space import IndexSpace, RectSet, meets
 from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule import step_conflict
-from maniple.runtime.schedule.step_conflict import conflicts, users_of
+from maniple.runtime.schedule import draft
+from maniple.runtime.schedule.draft import conflicts, users_of
 
 Touches = list[list[tuple[int, IndexSpace, bool]]]
 
@@ -54,7 +54,7 @@ def test_the_same_exchange_again_compares_few_spaces(monkeypatch: pytest.MonkeyP
         compared += 1
         return meets(first, second)
 
-    monkeypatch.setattr(step_conflict, "meets", counted)
+    monkeypatch.setattr(draft, "meets", counted)
     for members in (9, 18):
         touched = users_of(exchange(members))
         found = conflicts(touched, touched)
