@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.flow.lived_run import LivedRun
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import AssignBinder, FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import (
@@ -120,6 +121,8 @@ class Expansion:
         self._tensors = self.graph.tensors
         self._regions = StepRegions(self.graph, self.held, self.table)
         self._pipeline: Pipeline | None = None
+        self.run: LivedRun | None = None
+        """What outlives runs, where there is no flush."""
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
         self._first: dict[tuple[str, int], int] = {}
@@ -137,7 +140,10 @@ class Expansion:
     def training_script(self, optimizer: AbstractOptimizer) -> Script:
         """Say what one step does; from then on the graph and the plan are those that are lowered."""
         self._lower(training=True)
-        return training_script(self.graph, optimizer, self._pipeline, self._passed)
+        script = training_script(self.graph, optimizer, self._pipeline, self._passed)
+        if script.lives is not None:
+            self.run = LivedRun(self.graph, self.plan, self.machine, self._regions, script.lives, self.table)
+        return script
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
         """Give the launches of one action of a training step, as the plan is now.
@@ -211,7 +217,15 @@ class Expansion:
     def _expand(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Add the launches of one action."""
         kind, number, port, part = action
-        if kind == "input":
+        if self.run is not None and kind in {"fetch", "predict", "update"} and optimizer is not None:
+            weight = None if kind == "fetch" else self.held[self._tensors[number].name]
+            if weight is None:
+                self._launches += self.run.relays(port, number, self.results)
+            elif kind == "predict":
+                self._launches.append(self.run.predict(weight, number, port, optimizer))
+            else:
+                self._launches.append(self.run.update(weight, number, optimizer))
+        elif kind == "input":
             self._input(self._tensors[number], script.nodes, part)
         elif kind == "clock":
             self._tick([node for node in script.nodes if node.operator.random])
@@ -252,7 +266,11 @@ class Expansion:
 
     def _program(self) -> Program:
         homes = {region.id: weight.home for weight in self.held.values() for region in weight.regions}
-        return Program(tuple(self._launches), homes)
+        launches = tuple(self._launches)
+        if self.run is None:
+            return Program(launches, homes)
+        lived, rings = self.run.homes(launches, {name: weight.home for name, weight in self.held.items()})
+        return Program(launches, homes | lived, rings)
 
     def _place(self, node: Node, part: int) -> PlacedTasks:
         if (node.id, part) not in self._placed:
@@ -264,20 +282,20 @@ class Expansion:
         node = form.node
         first = self._first.setdefault((form.part, node.id), part) == part
         self._forms[len(self._launches)] = form
-        self._launches.append(
-            operator_launch(
-                self.graph,
-                form,
-                self._place(node, part),
-                self._regions,
-                script.backward.shared,
-                part=part,
-                first=first,
-                training=training,
-                checked=self.checked,
-                in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
-            )
+        kind = "forward" if form.is_forward else "backward"
+        launch = operator_launch(
+            self.graph,
+            form,
+            self._place(node, part),
+            self._regions if self.run is None else self.run.of(node, kind),
+            script.backward.shared,
+            part=part,
+            first=first,
+            training=training,
+            checked=self.checked,
+            in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
         )
+        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind)))
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
         """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
@@ -295,7 +313,8 @@ class Expansion:
         if not parts:
             return
         ports = self.inputs.setdefault(tensor.name, {})
-        region, name = self._regions.region(("value", tensor.id), part), f"{tensor.name}.input"
+        ref, name = ("value", tensor.id), f"{tensor.name}.input"
+        region = self._regions.region(ref, part) if self.run is None else self.run.youngest(ref)
         if part == ALL:
             ports[part] = self._arrival(name, region, parts)
         else:
@@ -310,7 +329,7 @@ class Expansion:
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
-        region = self._regions.clock
+        region = self._regions.clock if self.run is None else self.run.youngest(("clock", 0))
         parts = self._regions.parts
         placed = [self._place(node, part) for node in nodes for part in parts.parts(node)]
         memories = {self.machine.memory_of(point.processor) for tasks in placed for point in tasks.points}
@@ -320,6 +339,8 @@ class Expansion:
     def _enter(self, optimizer: AbstractOptimizer, script: Script) -> None:
         """Launch the arrival of the numbers of the updates wherever a parameter lives."""
         region = self._regions.hyper(optimizer)
+        if self.run is not None and region is not None:
+            region = self.run.numbers(optimizer)[0]
         trained = [self.held[self._tensors[number].name] for kind, number, *_ in script.actions if kind == "update"]
         memories = {self.machine.memory_of(point.processor) for weight in trained for point in weight.points}
         if region is not None and memories:

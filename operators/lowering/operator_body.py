@@ -98,7 +98,7 @@ class CastBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        value, half = (_there(view) for view in views)
+        value, half = (there(view) for view in views)
         return lambda: half.copy_(value)
 
 
@@ -141,8 +141,8 @@ class ForwardBinder(PureBinder):
         views = seen(self.looks, point, views)
         node, parts = self.node, dict(zip(self.slots, views, strict=True))
         operands = tuple(parts.get(("operand", place)) for place in range(len(node.operands)))
-        results = tuple(_there(parts["result", place]) for place in range(len(node.results)))
-        saved = tuple(_there(view) for (role, _), view in parts.items() if role == "saved")
+        results = tuple(there(parts["result", place]) for place in range(len(node.results)))
+        saved = tuple(there(view) for (role, _), view in parts.items() if role == "saved")
         if not self.training:
             saved = _unread(self.graph, node, self.tiles[point], results)
         clock = parts.get(("clock", 0))
@@ -210,7 +210,7 @@ class BackwardBinder(PureBinder):
             if result == self.graph.loss_tensor and ("result_gradient", place) not in parts:
                 parts["result_gradient", place] = _one(self.graph.tensors[result].dtype)
         results, operands = range(len(node.results)), range(len(node.operands))
-        saved = tuple(_there(view) for (part, _), view in parts.items() if part == "saved")
+        saved = tuple(there(view) for (part, _), view in parts.items() if part == "saved")
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
@@ -250,7 +250,7 @@ class UpdateBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        value, gradient, *others = (_there(view) for view in views)
+        value, gradient, *others = (there(view) for view in views)
         states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
         row = None if self.row is None else numbers.pop(0)[self.row]
         if self.scaled is None:
@@ -280,7 +280,7 @@ class RescaleBinder(PureBinder):
         """Bind one memory's."""
         from maniple.operators.training.loss_scale import bind_rescale
 
-        value, tracker, skipped, squares = (_there(view) for view in views)
+        value, tracker, skipped, squares = (there(view) for view in views)
         return bind_rescale(self.scale, squares, value, tracker, skipped)
 
 
@@ -297,7 +297,7 @@ class NormBinder(PureBinder):
         """Bind one block."""
         from maniple.operators.training.norm_kernels import bind_squares
 
-        gradient, squares = (_there(view) for view in views)
+        gradient, squares = (there(view) for view in views)
         return bind_squares(gradient, squares, cores)
 
 
@@ -312,7 +312,7 @@ class AssignBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
-        buffer, value = (_there(view) for view in views)
+        buffer, value = (there(view) for view in views)
         return lambda: buffer.copy_(value)
 
 
@@ -333,7 +333,7 @@ class InputBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's part."""
-        target = _there(views[0])
+        target = there(views[0])
         values = self.port.queues[point]
         # What the port has for a device lies in pinned memory, or on it: the host goes on.
         return lambda: target.copy_(values.popleft(), non_blocking=True)
@@ -345,9 +345,11 @@ class FetchBinder:
 
     Args:
         port: where the program picks it up, when it has waited for the run.
+        first: the number of the port's queue that is the first point's.
     """
 
     port: Port
+    first: int = 0
 
     def eager(self, point: int) -> str:
         """See ``PureBinder.eager``."""
@@ -358,8 +360,8 @@ class FetchBinder:
         """Bind one memory's fetch."""
         from maniple.runtime.storage.copy_kernels import bind_leave
 
-        leave = bind_leave(_there(views[0]))
-        values = self.port.queues[point]
+        leave = bind_leave(there(views[0]))
+        values = self.port.queues[self.first + point]
         return lambda: values.append(leave())
 
 
@@ -387,7 +389,8 @@ def _unread(graph: Graph, node: Node, tile: Tile, results: Sequence[torch.Tensor
     )
 
 
-def _there(view: torch.Tensor | None) -> torch.Tensor:
+def there(view: torch.Tensor | None) -> torch.Tensor:
+    """A view that a launch has for every point."""
     if view is None:
         msg = "the runtime gave no view for a rectangle that is not empty"
         raise TypeError(msg)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
-    from maniple.operators.lowering.step_regions import StepRegions
+    from maniple.operators.lowering.step_regions import AbstractRegions
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.rules.task_placement import PlacedTasks
@@ -45,7 +45,7 @@ def operator_launch(
     graph: Graph,
     form: LaunchForm,
     placed: PlacedTasks,
-    regions: StepRegions,
+    regions: AbstractRegions,
     shared: frozenset[int] = frozenset(),
     *,
     part: int = ALL,
@@ -172,7 +172,9 @@ def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion)
     return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm")
 
 
-def _rects(need: RequirementForm, node: Node, tasks: PlacedTasks, regions: StepRegions, part: int) -> Sequence[Rect]:
+def _rects(
+    need: RequirementForm, node: Node, tasks: PlacedTasks, regions: AbstractRegions, part: int
+) -> Sequence[Rect]:
     """What each task uses of a region; of one that a micro-batch has for itself from where its samples begin."""
     region = regions.region(need.region, part)
     if need.tiles is None:

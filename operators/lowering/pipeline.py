@@ -22,6 +22,7 @@ from maniple.operators.pipeline_order.flush import sequential
 from maniple.operators.pipeline_order.lockstep import in_lockstep
 from maniple.operators.pipeline_order.stage_graph import StageGraph
 from maniple.operators.plan.pipeline_plan import stages_of
+from maniple.operators.plan.version_semantics import version_rule
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.step_form import StepForms
     from maniple.operators.pipeline_order.action import Action as StageAction
     from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
+    from maniple.operators.pipeline_order.version_rule import VersionRule
     from maniple.operators.plan.plan import Plan
 
 __all__: list[str] = []
@@ -50,12 +52,14 @@ class Pipeline:
         stages: the stage of each operator, by its name.
         parts: the micro-batches.
         recomputed: the names of the operators whose results are computed again for backward.
+        rule: which versions of weights are read, where there is no flush.
     """
 
     order: PipelineOrder
     stages: Mapping[str, int]
     parts: MicroBatches
     recomputed: frozenset[str] = frozenset()
+    rule: VersionRule | None = None
 
     def near(self, reader: Node, writer: Node, tensor: int) -> bool:
         """Whether a node reads what another computes again of a tensor.
@@ -81,7 +85,8 @@ def pipeline_of(order: PipelineOrder | None, graph: Graph, plan: Plan) -> Pipeli
     if order is None:
         # Without turns what is computed again would be so right after forward, and kept until backward.
         return Pipeline(sequential(StageGraph.chain(1), 1), dict.fromkeys(names, 0), MicroBatches(graph), recomputed)
-    return Pipeline(order, stages_of(plan.stages, names), MicroBatches(graph, order.micro_batches), recomputed)
+    parts, rule = MicroBatches(graph, order.micro_batches), version_rule(dict(plan.semantics))
+    return Pipeline(order, stages_of(plan.stages, names), parts, recomputed, rule)
 
 
 class Pass(NamedTuple):
@@ -132,6 +137,8 @@ class Passes:
         Raises:
             RequestError: lanes wait for each other in a circle.
         """
+        if self._pipeline.rule is not None:
+            return self._without_flush()
         lanes = [[found for action in lane for found in self._of(action)] for lane in self._pipeline.order.lanes]
         for node in self._free:
             lanes.append([Pass("forward", node.id, ALL, f"{node.name}.forward of all micro-batches")])
@@ -146,6 +153,19 @@ class Passes:
             except RequestError as error:
                 raise RequestError(f"{error}{self._hint()}") from None
         return merged
+
+    def _without_flush(self) -> list[Pass]:
+        """Forward of all stages, and then backward, of the first stage first: each is at another mini-batch.
+
+        In a run a stage so reads gradients before the stage behind it writes those of the next mini-batch.
+        """
+        found = []
+        for kind, does in (("F", "forward"), ("B", "backward")):
+            for stage in sorted(self._stages):
+                nodes = self._stages[stage] if kind == "F" else reversed(self._stages[stage])
+                label = f"{stage}{kind}0"
+                found += [Pass(does, node.id, ALL, f"{label} ({node.name}.{does})") for node in nodes]
+        return found
 
     def _of(self, action: StageAction) -> Iterator[Pass]:
         """The passes of a stage's action."""

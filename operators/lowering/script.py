@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.graph.differentiation import find_needed
+from maniple.operators.lowering.flow.lives import Lives
 from maniple.operators.lowering.launch_form import find_halves
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.lowering.pipeline import Pass, Passes, Pipeline
@@ -51,10 +52,11 @@ class Action(NamedTuple):
         kind: what: ``input``, ``clock`` and ``hyper``, the numbers of updates, arrive where tasks read them, if any
             do; ``cast`` gives the values of a parameter as halves; ``forward`` and ``backward`` are an operator's, as
             are ``input_gradient`` and ``weight_gradient``, of which the latter may come later, and ``again``, forward
-            of what was not kept; ``fetch`` brings a tensor whole to every rank; ``norm`` adds a gradient's squares up
-            with all others; ``rescale`` changes the scale of the loss; ``assign`` gives a buffer its next value.
+            of what was not kept; ``predict`` gives what a pass of a stage reads of a parameter; ``fetch`` brings a
+            tensor whole to every rank; ``norm`` adds a gradient's squares up with all others; ``rescale``
+            changes the scale of the loss; ``assign`` gives a buffer its next value.
         number: of the operator, for its passes; else of the tensor; of the clock and of numbers 0.
-        port: where a fetched tensor leaves; of a cast the dtype.
+        port: where a fetched tensor leaves; of a cast the dtype; of a prediction the pass.
         part: the micro-batch of a pass, or of an input that is kept apart; of what is not cut -1.
     """
 
@@ -70,6 +72,7 @@ class Action(NamedTuple):
         "input_gradient",
         "weight_gradient",
         "norm",
+        "predict",
         "update",
         "rescale",
         "assign",
@@ -89,12 +92,14 @@ class Script:
         actions: what it does, in order.
         forms: the launches of the operators' passes.
         in_turn: whether processors take the passes in the script's order, but for those of operators that run whole.
+        lives: how long what a run writes is read, where there is no flush: then a run has each pass of another batch.
     """
 
     nodes: tuple[Node, ...]
     actions: tuple[Action, ...]
     forms: StepForms
     in_turn: bool = False
+    lives: Lives | None = None
 
     @property
     def backward(self) -> BackwardForms:
@@ -131,15 +136,42 @@ def training_script(
         again = [node.id for node in nodes if node.name in pipeline.recomputed]
         forms = StepForms(graph, nodes, training=True, scaled=scaled, recomputed=again, near=pipeline.near)
         passes = Passes(graph, nodes, forms, pipeline).merged()
+    lives = None if pipeline is None or pipeline.rule is None else Lives(graph, pipeline.stages, pipeline.rule)
+    if lives is not None:
+        _check_lives(graph, optimizer, scaled=scaled)
+        lives.note(passes, forms)
     enters = optimizer is not None and optimizer.enters
     waits = optimizer is not None and needs_squares(graph, optimizer)
     actions = [Action("hyper", 0)] if enters else []
     parts = MicroBatches(graph) if pipeline is None else pipeline.parts
     following = _with_parts(graph, forms, parts, _followed(graph, forms, passes, waits=waits))
-    actions += [*_arrivals(graph, parts), *_with_casts(graph, following)]
+    following = _with_casts(graph, following)
+    actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
     actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
-    return Script(tuple(nodes), tuple(actions), forms, pipeline is not None)
+    return Script(tuple(nodes), tuple(actions), forms, pipeline is not None, lives)
+
+
+def _check_lives(graph: Graph, optimizer: AbstractOptimizer | None, *, scaled: bool) -> None:
+    """Refuse updates that wait for the gradients of all stages: without a flush these are of different batches."""
+    if scaled or (optimizer is not None and needs_squares(graph, optimizer)):
+        raise RequestError(
+            "plan: semantics.weights: expected an optimizer whose updates wait for one gradient each; clip_norm and "
+            "the scale of the loss need those of all stages, which are at different batches: clip_value can do without"
+        )
+
+
+def _with_predictions(graph: Graph, lives: Lives, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and before the first pass of a stage that reads a weight predicted the prediction."""
+    done: set[tuple[int, str]] = set()
+    for action in actions:
+        if action.kind in {"forward", "backward"}:
+            node = graph.nodes[action.number]
+            for tensor in lives.read_predicted(node, action.kind):
+                if (tensor, action.kind) not in done:
+                    done.add((tensor, action.kind))
+                    yield Action("predict", tensor, action.kind)
+        yield action
 
 
 def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.schedule.turns.ring import Ring
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
@@ -75,10 +76,17 @@ class Program:
     Args:
         launches: what to do.
         homes: for the regions that outlive the step, by id, (memory, rectangles) valid before and after it.
+        rings: the regions that take turns with storage from run to run.
     """
 
     launches: tuple[Launch, ...]
     homes: dict[int, Home]
+    rings: tuple[Ring, ...] = ()
+
+    @property
+    def lasting(self) -> frozenset[int]:
+        """The regions whose valid instances outlive a run in all memories; those of rings do where they take turns."""
+        return frozenset(self.homes).difference(region.id for ring in self.rings for region in ring.regions)
 
     def regions(self) -> tuple[LogicalRegion, ...]:
         """Give the regions in the order of their first use."""
@@ -152,4 +160,4 @@ def lower(program: Program, cache: FragmentCache) -> Schedule:
         RequestError: interfering tasks, or a read before the first write.
     """
     fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
-    return ScheduleBuilder(cache.machine, program.launches, program.regions(), fragments).compose()
+    return ScheduleBuilder(cache.machine, program.launches, program.regions(), fragments, program.rings).compose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from maniple.operators.lowering.launch_form import SAVED_PLACES
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
@@ -11,9 +11,10 @@ from maniple.operators.operator.scratchpad import Scratchpads
 from maniple.operators.training import loss_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -26,6 +27,32 @@ SAVED = {"saved": "", "unread": ".unread"}
 """What the name of what a node saves has behind it."""
 SUFFIX = {"value": "", "gradient": ".grad", "again": ".again"}
 """What the name of a tensor's region has behind that of the tensor."""
+
+
+class AbstractRegions(Protocol):
+    """What a launch asks of the regions that it uses; see `StepRegions`."""
+
+    @property
+    def parts(self) -> MicroBatches:
+        """The micro-batches."""
+        ...
+
+    @property
+    def scratchpads(self) -> Scratchpads:
+        """Memory for bodies."""
+        ...
+
+    def region(self, ref: RegionRef, part: int = ALL) -> LogicalRegion:
+        """What a launch form calls by a reference."""
+        ...
+
+    def is_apart(self, ref: RegionRef) -> bool:
+        """Whether each micro-batch has a region of its own."""
+        ...
+
+    def start(self, ref: RegionRef, axis: int, part: int) -> int:
+        """Where a micro-batch begins along a dimension of what is kept apart."""
+        ...
 
 
 class StepRegions:
@@ -91,6 +118,11 @@ class StepRegions:
     def gradient(self, tensor: int) -> LogicalRegion:
         """The gradient of a tensor that is one region."""
         return self.region(("gradient", tensor))
+
+    @property
+    def tensors(self) -> Sequence[TensorInfo]:
+        """The graph's tensors, by number."""
+        return self._tensors
 
     @property
     def clock(self) -> LogicalRegion:

@@ -29,8 +29,20 @@ ORDERS: Final[Mapping[str, OrderFunction]] = {
 }
 """By name; the docstring of each has its table, its bubble and what is in flight."""
 
-ASYNCHRONOUS: Final = ("pipedream", "stash", "2bw", "spectrain", "xpipe", "pipemare")
-"""Orders without a flush, which are not built."""
+ASYNCHRONOUS: Final = "asynchronous"
+"""The order without a flush: 1F1B, in which mini-batches follow each other; a rule of versions comes with it."""
+ITS_RULES: Final = (
+    "pipedream",
+    "stash",
+    "2bw",
+    "spectrain",
+    "xpipe",
+    "pipemare",
+    "latest",
+    "vertical_sync",
+    "nesterov",
+)
+"""What is asked for as an order and is, if anything, a rule of versions."""
 
 
 def named_order(name: str, graph: StageGraph, micro_batches: int) -> PipelineOrder:
@@ -44,11 +56,30 @@ def named_order(name: str, graph: StageGraph, micro_batches: int) -> PipelineOrd
     Raises:
         RequestError: there is no such order, or it is not for such stages.
     """
-    if name in ASYNCHRONOUS:
+    if name == ASYNCHRONOUS:
+        return _asynchronous(graph, micro_batches)
+    if name in ITS_RULES:
         raise RequestError(
-            f"order {name!r} has no flush: micro-batches of a step would be computed with weights of steps before, and "
-            f"such orders are not built; choices: {', '.join(sorted(ORDERS))}"
+            f"order {name!r} has no flush: batches are computed with weights of steps before; write order "
+            f"{ASYNCHRONOUS!r} with the semantics weights=RULE, or one with a flush: {', '.join(sorted(ORDERS))}"
         )
     if name not in ORDERS:
         raise RequestError(f"order {name!r} is unknown{nearest(name, ORDERS)}")
     return ORDERS[name](graph, micro_batches)
+
+
+def _asynchronous(graph: StageGraph, micro_batches: int) -> PipelineOrder:
+    """What a run has of the order without a flush: of each stage forward of one mini-batch, and backward of another.
+
+    Lane i of p goes backward with the mini-batch that it went forward with p - 1 - i runs before:
+
+        lane 0    F0 .  F1 .  F2 B0 F3 B1 ...
+        lane 1    .  F0 .  F1 B0 F2 B1 F3 ...
+        lane 2    .  .  F0 B0 F1 B1 F2 B2 ...
+    """
+    if micro_batches != 1:
+        raise RequestError(
+            f"order {ASYNCHRONOUS!r}: expected 1 micro-batch, for mini-batches follow each other; got {micro_batches}"
+        )
+    graph.single(ASYNCHRONOUS)
+    return flush.gpipe(graph, micro_batches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def check_semantics(semantics: Sequence[tuple[str, str]]) -> None:
         RequestError: the first such entry.
     """
     for key, value in semantics:
-        if (key, value) not in BUILT_SEMANTICS:
+        if key == WEIGHTS:
+            check_version_name(value)
+        elif (key, value) not in BUILT_SEMANTICS:
             known = " or ".join("=".join(pair) for pair in BUILT_SEMANTICS)
             raise RequestError(
                 f"plan: semantics.{key}: expected {known}, or no semantics at all: exact results; got {key}={value}"

@@ -10,6 +10,7 @@ from maniple.operators.plan.pipeline_plan import PipelinePlan as PipelinePlan
 from maniple.operators.plan.pipeline_plan import check_micro_batches, pipeline_order, stage_graph
 from maniple.operators.plan.plan_file import Term as Term
 from maniple.operators.plan.plan_table import fold_rows, ranges
+from maniple.operators.plan.version_semantics import check_versions
 from maniple.operators.plan.weight_home import default_home as default_home
 from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
 from maniple.operators.rules.configuration import Predicted as Predicted
@@ -112,6 +113,7 @@ class Plan:
         if self.pipeline is not None:
             check_micro_batches(self.pipeline, graph.batch)
             self.order(graph)
+        check_versions(self, graph)
 
     def order(self, graph: Graph) -> PipelineOrder | None:
         """The order in which the stages take turns; None where there is no pipeline.

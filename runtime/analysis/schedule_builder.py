@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from maniple.runtime.schedule.roofline import task_ns
 from maniple.runtime.schedule.schedule import Piece, RowKind, Schedule, csr
 from maniple.runtime.schedule.space import JoinedSpaces
 from maniple.runtime.schedule.traffic import price
+from maniple.runtime.schedule.turns.ring import touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.schedule.schedule import Column
     from maniple.runtime.schedule.traffic import Prices
+    from maniple.runtime.schedule.turns.ring import Ring
 
 __all__: list[str] = []
 
@@ -96,6 +98,7 @@ class ScheduleBuilder:
         launches: the program of one step, in order.
         regions: the regions that it uses.
         fragments: one for each region, its uses in the order of the launches' requirements.
+        rings: the regions that take turns with storage from run to run.
     """
 
     def __init__(
@@ -104,8 +107,9 @@ class ScheduleBuilder:
         launches: Sequence[Launch],
         regions: Sequence[LogicalRegion],
         fragments: Sequence[Fragment],
+        rings: tuple[Ring, ...] = (),
     ) -> None:
-        self.machine, self.launches, self.regions = machine, launches, regions
+        self.machine, self.launches, self.regions, self._rings = machine, launches, regions, rings
         # A fragment that several regions share has its spaces once.
         self.network, self._analysed = Network.of(machine), tuple(fragments)
         self._prices: dict[tuple[int, int], Prices] = {}
@@ -150,11 +154,11 @@ class ScheduleBuilder:
             rows[5, at] = fragment.elements * self.regions[placed.region].itemsize
         pairs = self._pairs([placed.fragment.edges for placed in self._placed])
         successors = csr(count, pairs)
-        carried = csr(count, self._pairs([placed.fragment.carried for placed in self._placed]))
+        carried = self._pairs([placed.fragment.carried for placed in self._placed])
         turns = self._turns(rows[3])
         # Turns say who goes first where several could; nobody waits for them: each processor runs its rows in order.
         position, _ = self.order(csr(count, np.concatenate((pairs, turns))) if len(turns) else successors)
-        return Schedule(
+        schedule = Schedule(
             machine=self.machine,
             launches=tuple(self.launches),
             regions=tuple(self.regions),
@@ -167,14 +171,20 @@ class ScheduleBuilder:
             bytes=rows[5].copy(),
             order=position,
             successors=successors,
-            carried=carried,
+            carried=csr(count, carried),
             rects=self._spaces,
             access=self._accesses(count),
             transfer=self._transfers(count),
             pieces=self._pieces(),
             folds=self._folds(),
             plans=self._plans(),
+            rings=self._rings,
         )
+        if not self._rings:
+            return schedule
+        turned = schedule.rotation.carried(touches(schedule, tuple(schedule.rotation.places)))
+        pairs = np.asarray(turned, np.int64).reshape(len(turned), 2)
+        return replace(schedule, carried=csr(count, np.concatenate((carried, pairs))))
 
     def _turns(self, processors: Column) -> Table:
         """The rows of launches in turn: (row, the next one of its processor)."""

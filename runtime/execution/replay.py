@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -15,10 +14,11 @@ from maniple.runtime.execution.device_lane import DeviceLane
 from maniple.runtime.execution.poison import may_be_awaited, place_of
 from maniple.runtime.execution.run import Share
 from maniple.runtime.lanes.binding import Binder, Storage
-from maniple.runtime.lanes.lane_program import LaneProgram
-from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
+from maniple.runtime.lanes.cycle import Cycle, Moment
+from maniple.runtime.lanes.lane_programs import Calls, LanePrograms
+from maniple.runtime.lanes.lane_step import StepFailed
 from maniple.runtime.schedule.failure import TaskFailed
-from maniple.runtime.schedule.lane import Layout, StepKind
+from maniple.runtime.schedule.lane import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from maniple.runtime.devices.event import Event
     from maniple.runtime.execution.run import Run
     from maniple.runtime.execution.services import Services
+    from maniple.runtime.lanes.lane_program import LaneProgram
     from maniple.runtime.lanes.lane_step import Pause
-    from maniple.runtime.schedule.lane import Step
     from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.storage.push import Incoming, Movement, Outgoing
 
@@ -83,14 +83,25 @@ class Replay:
             for processor in self.lanes.steps
             if processor in resources.milestones
         }
-        self._runs: list[Run | None] = [None, None]
+        self.cycle = Cycle(schedule) if schedule.rings or any(schedule.lags) else None
+        """Which run is next, where values live over several."""
+        if self.cycle is not None and self._devices:
+            raise RequestError(
+                "plan: semantics.weights: pipelines without a flush run on processors of hosts, not on GPUs"
+            )
+        # One process may have all stages: the last is so many runs behind the first.
+        slots = 2 if self.cycle is None or self._world.size > 1 else 2 + self.cycle.longest
+        self._runs: list[Run | None] = [None] * slots
+        calls = Calls(self._meet, self._start, self._skip, self._await_move)
+        hosts = [processor for processor in self.lanes.steps if processor not in self._devices]
+        self._bound = LanePrograms(self.lanes, hosts, self._binder, self._progress, self, calls, self.cycle)
         self._submitted = 0
         none = array("q", bytes(8 * len(schedule) + 8))  # one more, for what belongs to no row
-        self.times = tuple((none[:], none[:]) for _ in range(2))
-        self._moving: list[tuple[dict[int, Movement], list[Outgoing], list[Incoming]]] = [({}, [], [])] * 2
+        self.times = tuple((none[:], none[:]) for _ in range(slots))
+        self._moving: list[tuple[dict[int, Movement], list[Outgoing], list[Incoming]]] = [({}, [], [])] * slots
         self._moved_runs = dict.fromkeys(self.lanes.engine, 0)
-        self._programs: dict[int, LaneProgram] = {}
-        self._met: dict[tuple[int, int], int] = {}
+        self._programs: Mapping[int, LaneProgram] = {}
+        self._gives = True
         self._now: dict[int, Run] = {}
         self._reserved = shared is None or not schedule.total_bytes
         self.failure: TaskFailed | None = None
@@ -136,10 +147,13 @@ class Replay:
         with hold_interrupts():
             return self.commit()
 
-    def prepare(self) -> None:
+    def prepare(self, *, gives: bool = True) -> None:
         """Do all of a submission that may wait or fail; what is under way is as before if it does.
 
         Whoever submits has asked whether the rank has failed; only what this waits for is looked at again.
+
+        Args:
+            gives: whether the run begins with something that is new; see `Cycle`.
 
         Raises:
             RequestError: memory that ranks share is too small.
@@ -147,7 +161,7 @@ class Replay:
         """
         if self._under_way.current is not self:
             self._under_way.enter(self)
-        before = self._runs[self._submitted % 2]
+        before = self._runs[self._submitted % len(self._runs)]
         if before is not None:
             before.finish()
         if self.failure is not None:
@@ -157,6 +171,11 @@ class Replay:
         if self._storage.stale():
             self._under_way.drain()
             self._bind()
+        if self.cycle is not None:
+            self._gives = gives
+            moment, slot = self.cycle.next(gives=gives), self._submitted % len(self._runs)
+            self._programs = self._bound.of(moment)
+            self._moving[slot] = self._bound.movements(slot, moment, self._note_move)
 
     def commit(self, serial: int = 0) -> Run:
         """Start the run that `prepare` made ready; neither waits nor fails, and must not be interrupted.
@@ -164,11 +183,15 @@ class Replay:
         Args:
             serial: its number in a program of launches, if it is part of one.
         """
-        slot = self._submitted % 2
+        slot = self._submitted % len(self._runs)
         work = [processor for processor, steps in self.lanes.steps.items() if steps]
         movements, outgoing, incoming = self._moving[slot]
         run = self._under_way.begin(self, slot, len(work) + len(movements), serial)
         run.base.update({-1 - row: self._submitted for row in self.lanes.engine})
+        run.programs = self._programs
+        if self.cycle is not None:
+            run.moment = self.cycle.next(gives=self._gives)
+            self.cycle.advance(gives=self._gives)
         self._submitted += 1
         self._runs[slot] = run
         resources = self._resources
@@ -215,8 +238,8 @@ class Replay:
                 return None
             if begin:
                 self._now[processor] = run
-                self._programs[processor].begin(run.number, run.base, *self.times[run.slot])
-            pause = self._programs[processor].advance(without_waiting=without_waiting)
+                run.programs[processor].begin(run.number, run.base, *self.times[run.slot])
+            pause = run.programs[processor].advance(without_waiting=without_waiting)
             if pause is not None:
                 return pause
         except StepFailed as failed:
@@ -282,18 +305,25 @@ class Replay:
 
     def _meet(self, processor: int, rank: int) -> int:
         """Wait until another rank has begun this run, and push to where it says that its instances are."""
-        table = self._progress.meet(rank, self._now[processor].number)
-        if self._met.get((processor, rank)) == table:
+        run = self._now[processor]
+        table, program = self._progress.meet(rank, run.number), run.programs[processor]
+        if program.met.get(rank) == table:
             return table
-        program = self._programs[processor]
-        for index, call in self._binder.pushes(processor, rank, table).items():
+        turn, idle = (run.moment.turn, self.cycle.idle(run.moment)) if self.cycle is not None else (0, frozenset[int]())
+        for index, call in self._binder.pushes(processor, rank, table, turn, idle).items():
             program.push(index, call)
-        self._met[processor, rank] = table
+        program.met[rank] = table
         return table
 
     def _start(self, processor: int, row: int) -> None:
         """Hand a movement between hosts to the copy engine."""
         self._start_behind(self._now[processor], row, ())
+
+    def _skip(self, processor: int, row: int) -> None:
+        """Have a movement between hosts count as made: there is nothing to move in this run."""
+        with self._waiting.finished:
+            self._moved_runs[row] = self._now[processor].base[-1 - row] + 1
+            self._waiting.finished.notify_all()
 
     def _start_behind(self, run: Run, row: int, events: tuple[Event, ...]) -> None:
         """Hand a movement to the copy engine, to be made after events."""
@@ -356,36 +386,10 @@ class Replay:
     def _bind(self) -> None:
         """Bind every step of this rank to storage; again only when lasting storage has moved."""
         self._storage.bind()
-        self._met.clear()
-        opened: set[int] = set()
-        own = {step.row for steps in self.lanes.steps.values() for step in steps}
-        for processor, steps in sorted(self.lanes.steps.items()):
-            program: list[LaneStep] = []
-            if processor in self._devices:
-                self._devices[processor].bind(steps, self._binder.call, self._wait)
-                continue
-            for index, step in enumerate(steps):
-                first = step.row if step.row not in opened else -1
-                opened.add(step.row)
-                waits = tuple(self._wait(*wait) for wait in step.waits)
-                lands = tuple((row if row not in own else -1, row) for row in step.lands)
-                call = self._call(processor, step)
-                program.append(LaneStep(first, step.row, call, waits, lands, index + 1 if step.told else 0))
-            wire = self._binder.wires[processor]
-            self._programs[processor] = LaneProgram(processor, program, self._progress, wire, self)
-        for slot in range(2):
-            self._moving[slot] = self._binder.movements(partial(self._note_move, slot))
-
-    def _wait(self, counter: int, value: int) -> tuple[Callable[[int, int], bool], int, int, int]:
-        if counter < 0:
-            return self._await_move, -1 - counter, counter, value
-        return self._progress.wait, self._progress.processor(counter), counter, value
-
-    def _call(self, processor: int, step: Step) -> Callable[[], object] | None:
-        if step.kind == StepKind.MEET:
-            return Meeting(partial(self._meet, processor, step.item), *self._progress.board(step.item))
-        if step.kind == StepKind.START:
-            return partial(self._start, processor, step.row)
-        if step.kind in {StepKind.END, StepKind.MOVED, StepKind.PUSH}:  # pushes are bound when the other rank is met
-            return None
-        return self._binder.call(processor, step)
+        self._bound.renew()
+        for processor, lane in self._devices.items():
+            lane.bind(self.lanes.steps[processor], self._binder.call, self._bound.wait)
+        if self.cycle is None:
+            self._programs = self._bound.of(Moment())
+            for slot in range(len(self._runs)):
+                self._moving[slot] = self._bound.movements(slot, Moment(), self._note_move)

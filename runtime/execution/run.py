@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from maniple.runtime.lanes.cycle import Moment
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from maniple.runtime.execution.replay import Replay
+    from maniple.runtime.lanes.lane_program import LaneProgram
     from maniple.runtime.lanes.lane_step import Pause
     from maniple.runtime.schedule.failure import TaskFailed
 
@@ -33,6 +38,8 @@ class Run:
         self.left = left
         self.base = base
         self.serial = serial
+        self.programs: Mapping[int, LaneProgram] = {}
+        self.moment = Moment()
         self.failure: TaskFailed | None = replay.failure
         self._heard = False
 

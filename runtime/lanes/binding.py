@@ -20,12 +20,13 @@ from maniple.runtime.transports import record
 from maniple.runtime.transports.message import MAX_INTEGER, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import torch
 
     from maniple.regions.index_space import IndexSpace
+    from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.schedule.lane import Lanes, Step
     from maniple.runtime.schedule.memory.lifetime import Lifetimes
     from maniple.runtime.schedule.memory.memory_plan import MemoryPlan
@@ -45,7 +46,9 @@ class Storage:
     Instances that other ranks of the host write into lie in memory that they can map, at places that a table tells:
 
         bytes 0..7   size of what follows
-        then         msgpack: [[instance, start in the file, lo, hi, order of axes in memory], ...]
+        then         msgpack: [[instance, place, start in the file, lo, hi, order of axes in memory], ...]
+
+    What takes turns has several places, of which a run says by its turn which one is meant; all else has place 0.
 
     Args:
         schedule: what runs.
@@ -64,6 +67,12 @@ class Storage:
         self._instances = RankInstances(schedule, memories, lasting)
         self._lasting, self.temporary = self._instances.lasting, self._instances.temporary
         self._landing = sorted(self._targets(near))
+        self._rotating = {
+            number: place
+            for number, place in (schedule.rotation.places if schedule.rings else {}).items()
+            if place[0].memory in memories
+        }
+        self._turned: dict[int, tuple[tuple[Rect, torch.Tensor], ...]] = {}
         self._held: dict[int, tuple[Rect, torch.Tensor]] = {}
         self._told: object = None
         self._blocks: dict[int, torch.Tensor] = {}
@@ -91,12 +100,26 @@ class Storage:
             for memory, plan in self.plans.items()
             if self._shares(memory) and not self.memories[memory].has_block(plan.size, shared=True)
         ]
+        for number, (region, rect) in self._kept():
+            memory = self.memory_of(number)
+            held = memory.lasting_instance(region)
+            if memory.arena is not None and (held is None or not held[0].contains(rect)):
+                sizes.append(rect.volume * region.itemsize)
+        places = sum(len(self._rotating[n][0].regions) if n in self._rotating else 1 for n in self._landing)
+        return [*sizes, 64 * (1 + places)]
+
+    def _kept(self) -> Iterator[tuple[int, tuple[LogicalRegion, Rect]]]:
+        """Give what lasts: an instance, and the region and rectangle of each place that it has."""
+        told: set[int] = set()
         for number in self._lasting:
-            instance, memory = self.schedule.instances[number], self.memory_of(number)
-            held = memory.lasting_instance(self.schedule.regions[instance.region])
-            if memory.arena is not None and (held is None or not held[0].contains(instance.rect)):
-                sizes.append(self._instances.size(number))
-        return [*sizes, 64 * (1 + len(self._landing))]
+            instance = self.schedule.instances[number]
+            if number not in self._rotating:
+                yield number, (self.schedule.regions[instance.region], instance.rect)
+                continue
+            ring, _ = self._rotating[number]
+            if id(ring) not in told:
+                told.add(id(ring))
+                yield from ((number, (region, self.schedule.rotation.rects[ring])) for region in ring.regions)
 
     def _shares(self, memory: int) -> bool:
         """Say whether other ranks write into instances of a memory that live within a run."""
@@ -121,7 +144,13 @@ class Storage:
             if plan.size:
                 self._place(self.memories[number], plan)
         for number in self._lasting:  # once all have grown
-            self._held[number] = self.memory_of(number).keep(regions[instances[number].region], instances[number].rect)
+            memory = self.memory_of(number)
+            if number in self._rotating:
+                ring, _ = self._rotating[number]
+                rect = self.schedule.rotation.rects[ring]
+                self._turned[number] = tuple([memory.keep(region, rect) for region in ring.regions])
+            else:
+                self._held[number] = memory.keep(regions[instances[number].region], instances[number].rect)
         self._version = self._versions()
         arenas = {id(arena): arena for number in self._landing if (arena := self.memory_of(number).arena) is not None}
         for arena in arenas.values():  # at most one: that of the host's memory
@@ -129,9 +158,8 @@ class Storage:
 
     def keep(self) -> None:
         """Allocate what lasts, whole, or have it grow; what is written before it is whole is copied when it grows."""
-        for number in self._lasting:
-            instance = self.schedule.instances[number]
-            self.memory_of(number).keep(self.schedule.regions[instance.region], instance.rect)
+        for number, (region, rect) in self._kept():
+            self.memory_of(number).keep(region, rect)
 
     def _place(self, memory: Memory, plan: MemoryPlan) -> None:
         """Give every instance its place in the block of a memory."""
@@ -148,9 +176,10 @@ class Storage:
         """Write the table of places anew; the one before is let go of only then, so that theirs differ."""
         places = []
         for number in self._landing:
-            covered, storage = self._held[number]
             order = self.memory_of(number).layout(self.schedule.regions[self.schedule.instances[number].region])
-            places.append((number, arena.start_of(storage.data_ptr()), covered.lo, covered.hi, order))
+            found = self._turned[number] if number in self._turned else (self._held[number],)
+            for place, (covered, storage) in enumerate(found):
+                places.append((number, place, arena.start_of(storage.data_ptr()), covered.lo, covered.hi, order))
         packed = cast("bytes", msgpack.packb(places))
         block = arena.allocate(_PLACE + len(packed))
         block[:_PLACE] = np.frombuffer(len(packed).to_bytes(_PLACE, "little"), np.uint8)
@@ -158,26 +187,36 @@ class Storage:
         self.table = arena.start_of(int(block.ctypes.data))
         self._told = block
 
-    def view(self, instance: int, rect: IndexSpace) -> torch.Tensor:
-        """View the bounds of an index space in an instance."""
-        covered, storage = self._held[instance]
+    def view(self, instance: int, rect: IndexSpace, turn: int = 0) -> torch.Tensor:
+        """View the bounds of an index space in an instance.
+
+        Args:
+            instance: the instance.
+            rect: the index space.
+            turn: the number of the run, where the instance takes turns.
+        """
+        if instance in self._turned:
+            ring, age = self._rotating[instance]
+            covered, storage = self._turned[instance][ring.place(age, turn)]
+        else:
+            covered, storage = self._held[instance]
         return storage[rect.slices(covered.lo)]
 
 
-def read_table(shared: SharedMemory, rank: int, table: int) -> dict[int, tuple[int, Rect, tuple[int, ...]]]:
-    """Read where another rank's instances start in its file, what they cover, and in which order, by instance."""
+def read_table(shared: SharedMemory, rank: int, table: int) -> dict[tuple[int, int], tuple[int, Rect, tuple[int, ...]]]:
+    """Read where another rank's instances start in its file, what they cover, and in which order, by place."""
     size = int.from_bytes(shared.window(rank, table, _PLACE).tobytes(), "little")
     packed = shared.window(rank, table + _PLACE, size).tobytes()
-    places: dict[int, tuple[int, Rect, tuple[int, ...]]] = {}
-    for number, start, lo, hi, order in (
-        row.items(5) for row in record.unpack(packed, f"table of rank {rank}").items()
+    places: dict[tuple[int, int], tuple[int, Rect, tuple[int, ...]]] = {}
+    for number, place, start, lo, hi, order in (
+        row.items(6) for row in record.unpack(packed, f"table of rank {rank}").items()
     ):
         axes = order.integers()
         signed = -MAX_INTEGER
         covered = Rect(lo.integers(signed, len(axes)), hi.integers(signed, len(axes)))
         if sorted(axes) != list(range(len(axes))):
             raise ProtocolError(f"{order.place}: expected an order of {len(axes)} axes, got {axes}")
-        places[number.integer()] = (start.integer(), covered, axes)
+        places[number.integer(), place.integer()] = (start.integer(), covered, axes)
     return places
 
 
@@ -206,10 +245,10 @@ class Binder:
         self.wires = {processor: Wire() for processor in lanes.steps}
         self._accumulation = AccumulationBinding(self.schedule)
 
-    def call(self, processor: int, step: Step) -> Callable[[], object]:
-        """Bind a task or fold of the schedule, or a fold inside a collective."""
+    def call(self, processor: int, step: Step, turn: int = 0) -> Callable[[], object]:
+        """Bind a task or fold of the schedule, or a fold inside a collective, as it is in a run of some number."""
         with self.binding(processor):
-            return self._call(step)
+            return self._call(step, turn)
 
     def eager(self, step: Step) -> str:
         """Why a device runs a task or fold as it comes, instead of issuing again what was captured; "" where it may."""
@@ -218,8 +257,8 @@ class Binder:
         ask: Any = getattr(self.schedule.launches[int(self.schedule.launch[step.row])].binder, "eager", None)
         return "its binder does not say" if ask is None else str(ask(int(self.schedule.point[step.row])))
 
-    def _call(self, step: Step) -> Callable[[], object]:
-        schedule, view = self.schedule, self.storage.view
+    def _call(self, step: Step, turn: int) -> Callable[[], object]:
+        schedule, view = self.schedule, partial(self.storage.view, turn=turn)
         if step.kind == StepKind.FOLD:
             piece = schedule.pieces[step.row][step.item]
             parts = [view(part, piece.rect) for part in piece.parts]
@@ -238,8 +277,17 @@ class Binder:
         cores = schedule.machine.processors[int(schedule.processor[step.row])].cores
         return self._accumulation.bind(step.row, launch.binder, views, cores)
 
-    def pushes(self, processor: int, rank: int, table: int) -> dict[int, Callable[[], object]]:
+    def pushes(
+        self, processor: int, rank: int, table: int, turn: int = 0, idle: Collection[int] = ()
+    ) -> dict[int, Callable[[], object]]:
         """Bind a lane's pushes to one rank, by step, to where that rank's table says that its instances are.
+
+        Args:
+            processor: whose lane.
+            rank: the other rank.
+            table: of that rank.
+            turn: the number of the run, where instances take turns.
+            idle: the rows that do nothing in it.
 
         Raises:
             RunError: the table does not have them: the ranks do not run the same schedule.
@@ -249,15 +297,16 @@ class Binder:
         places = read_table(self.shared, rank, table)
         found = {}
         for index, step in enumerate(self.lanes.steps[processor]):
-            if step.kind != StepKind.PUSH:
+            if step.kind != StepKind.PUSH or step.row in idle:
                 continue
             transfer = self.schedule.transfers(step.row)[step.item]
             target = self.schedule.instances[transfer.target]
             if target.memory != rank:
                 continue
-            if transfer.target not in places:
+            place_of = self._place(transfer.target, turn)
+            if place_of not in places:
                 raise RunError(f"rank {rank} expects no tile of {self.schedule.label(step.row)}; the ranks differ")
-            start, covered, order = places[transfer.target]
+            start, covered, order = places[place_of]
             region = self.schedule.regions[target.region]
             size = covered.volume * region.itemsize
             window = self.shared.window(rank, start, size)
@@ -270,26 +319,37 @@ class Binder:
             place: tuple[Any, ...] = (*transfer.rect.slices(covered.lo), ...)
             packed: np.ndarray[Any, Any] = bits_of(window, region.dtype, tuple(covered.shape[axis] for axis in order))
             there = packed.transpose([order.index(axis) for axis in range(len(order))])[place]
-            source = self.storage.view(transfer.source, transfer.rect)
+            source = self.storage.view(transfer.source, transfer.rect, turn)
             found[index] = bind_push(source, there, self.wires[processor], transfer.rect)
         return found
 
-    def movements(self, finished: Callable[[int], None]) -> tuple[dict[int, Movement], list[Outgoing], list[Incoming]]:
+    def _place(self, instance: int, turn: int) -> tuple[int, int]:
+        """Give what a table has an instance of any rank under, in a run of some number."""
+        ring = self.schedule.rotation.places.get(instance) if self.schedule.rings else None
+        return instance, 0 if ring is None else ring[0].place(ring[1], turn)
+
+    def movements(
+        self, finished: Callable[[int], None], turn: int = 0, idle: Collection[int] = ()
+    ) -> tuple[dict[int, Movement], list[Outgoing], list[Incoming]]:
         """Bind what the copy engine moves, by row, with its pushes on the way out and in, in order.
 
         Args:
             finished: called with a row that has ended here.
+            turn: the number of the run, where instances take turns.
+            idle: the rows that do nothing in it.
         """
         movements: dict[int, Movement] = {}
         outgoing: list[Outgoing] = []
         incoming: list[Incoming] = []
         schedule = self.schedule
         for row in self.lanes.engine:
+            if row in idle:
+                continue
             movement, out, into = bind_movement(
                 row,
                 schedule.transfers(row),
                 schedule.pieces.get(row, ()),
-                self.storage.view,
+                partial(self.storage.view, turn=turn),
                 lambda instance: schedule.instances[instance].memory,
                 Place.of(schedule.machine, self.storage.memories),
             )

@@ -82,6 +82,8 @@ class LaneProgram:
         self._since = 0
         self.lasted_ns = 0
         """How long the latest run took."""
+        self.met: dict[int, int] = {}
+        """By other rank the table by which pushes to it are bound."""
 
     @property
     def compiled(self) -> bool:

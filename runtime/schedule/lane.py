@@ -120,6 +120,7 @@ class Layout:
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
         self.ops: list[list[Draft]] = [self._row(row) for row in range(len(schedule))]
         self.first_after = self._first_after()
+        self._following = schedule.rotation.following if schedule.rings else {}
         self._users: dict[int, Users] = {}
 
     def _far(self) -> list[frozenset[int]]:
@@ -225,7 +226,10 @@ class Layout:
 
     def _depend(self, before: int, after: int, *, carried: bool) -> None:
         """Have the steps of a row wait for those of another, or of its run before, that use the same elements."""
-        for then, needs in conflicts(self._users_of(before), self._users_of(after)).items():
+        users = self._users_of(before)
+        if carried and self._following:  # what lies here now is something else in the next run
+            users = {self._following.get(instance, instance): found for instance, found in users.items()}
+        for then, needs in conflicts(users, self._users_of(after)).items():
             self.ops[after][then].needs += [(self.ops[before][number], carried) for number in sorted(needs)]
 
     def _users_of(self, row: int) -> Users:

@@ -103,6 +103,7 @@ class Launch:
         kind: the operator and what is computed of it, such as `conv2d.forward`, for cost models.
         provenance: the source line that launched it, or the operator it stands for.
         in_turn: whether a processor runs its tasks after those of earlier such launches, and not by who is ready first.
+        lag: how many runs ago what it works on began; it does nothing in a run before which there were fewer.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Launch:
     kind: str = ""
     provenance: str = ""
     in_turn: bool = False
+    lag: int = 0
 
     def label(self, point: int) -> str:
         """Name one of its tasks, such as `conv2d.forward[1,0]@p1`."""

@@ -12,6 +12,7 @@ import numpy as np
 from maniple.regions.columns.storage import ADDS
 from maniple.runtime.schedule.instance import Instance as Instance
 from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
+from maniple.runtime.schedule.turns.ring import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.instance import Instances
     from maniple.runtime.schedule.launch import Launch
+    from maniple.runtime.schedule.turns.ring import Ring
 
     Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -145,6 +147,7 @@ class Schedule:
         pieces: the folds inside the collectives that have any, by row.
         folds: symbol of the reduction operator of each FOLD row, by row.
         plans: the name of the movement plan of each collective that has another than direct, by row.
+        rings: the regions that take turns with storage from run to run.
     """
 
     machine: Machine
@@ -166,6 +169,7 @@ class Schedule:
     pieces: Mapping[int, tuple[Piece, ...]] = field(repr=False)
     folds: dict[int, str] = field(repr=False)
     plans: dict[int, str] = field(repr=False)
+    rings: tuple[Ring, ...] = ()
 
     def __len__(self) -> int:
         """Count its rows."""
@@ -175,6 +179,16 @@ class Schedule:
     def total_bytes(self) -> int:
         """Payload bytes that leave a memory in one run of the schedule, over all memories."""
         return int(self.bytes.sum())
+
+    @cached_property
+    def rotation(self) -> Rotation:
+        """The instances that take turns."""
+        return Rotation(self)
+
+    @cached_property
+    def lags(self) -> tuple[int, ...]:
+        """How many runs ago what each row works on began."""
+        return tuple([self.launches[launch].lag for launch in self.launch.tolist()])
 
     def accesses(self, row: int) -> tuple[Access, ...]:
         """Give the instances that a row uses, in the order of its requirements or parts."""
@@ -238,6 +252,12 @@ class Schedule:
         sizes = np.asarray([region.itemsize for region in self.regions], dtype=np.int64)
         need = np.zeros(len(self.machine.memories), dtype=np.int64)
         np.add.at(need, self.instances.memory, self.instances.elements * sizes[self.instances.region])
+        for ring, rect in self.rotation.rects.items() if self.rings else ():
+            need[ring.memory] += sum(rect.volume * region.itemsize for region in ring.regions)
+        for number in self.rotation.places if self.rings else ():
+            need[self.instances[number].memory] -= int(
+                self.instances.elements[number] * sizes[self.instances.region[number]]
+            )
         return {memory.id: int(need[memory.id]) for memory in self.machine.memories}
 
     def text(self) -> str:

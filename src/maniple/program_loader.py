@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.step_run import LoadedProgram
+from maniple.weight_flow import WeightFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.rank import RankRuntime
+    from maniple.runtime.execution.replay import Replay
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -53,6 +56,8 @@ class ProgramLoader:
         self._graph, self._plan, self._machine, self._optimizer = graph, plan, machine, optimizer
         self._weights, self._runtime, self._loaded = dict(weights), runtime, loaded
         self._cache = FragmentCache(machine)
+        self.flow: WeightFlow | None = None
+        """What is under way of steps, where they follow each other without a flush."""
 
     def __call__(self, what: str, size: int) -> LoadedProgram:
         """Give a program, lowered and bound once per batch size.
@@ -63,12 +68,16 @@ class ProgramLoader:
         """
         checked = self._runtime.debugging
         key = (f"{what}, checked" if checked else what, size)
+        newest = self.flow.newest() if self.flow is not None and what in {"evaluate", "parameters"} else {}
+        if newest:  # of what takes turns
+            key = (f"{key[0]} {sorted(region.id for region in newest.values())}", size)
         found = self._loaded.get(key)
         if found is not None:
             return found
+        held = {name: replace(weight, value=newest.get(name, weight.value)) for name, weight in self._weights.items()}
         graph = self._graph if size == self._graph.batch else self._graph.with_batch(size)
         plan = self._plan if graph is self._graph else self._plan.for_graph(graph)
-        expansion = Expansion(graph, plan, self._machine, self._weights, self._runtime.regions, checked=checked)
+        expansion = Expansion(graph, plan, self._machine, held, self._runtime.regions, checked=checked)
         builds: dict[str, Callable[[], Program]] = {
             "step": partial(expansion.training_step, self._optimizer),
             "evaluate": expansion.evaluation,
@@ -77,12 +86,25 @@ class ProgramLoader:
         }
         program = builds[what]()
         schedule = lower(program, self._cache)
-        replay = self._runtime.load(schedule, program.homes)
+        replay = self._runtime.load(schedule, program.lasting)
         loaded = self._loaded[key] = LoadedProgram(
-            replay, expansion.inputs, expansion.results, expansion.clock, expansion.hyper
+            replay,
+            expansion.inputs,
+            expansion.results,
+            expansion.clock,
+            expansion.hyper,
+            flow=self._flow(replay, expansion),
         )
         self._forget_sizes()
         return loaded
+
+    def _flow(self, replay: Replay, expansion: Expansion) -> WeightFlow | None:
+        """What steps of a program have under way together, where it has no flush."""
+        if expansion.run is None or replay.cycle is None:
+            return None
+        weights = {tensor.name: (self._weights[tensor.name], tensor.id) for tensor in expansion.graph.parameters}
+        hyper = next(iter(expansion.run.numbers(self._optimizer)), None)
+        return WeightFlow(replay, replay.cycle, expansion.run, weights, hyper, self._runtime.memories)
 
     def vary(self) -> AbstractOptimizer:
         """Let go of the steps that are loaded, with nothing under way; further ones take numbers that enter each step.

@@ -13,6 +13,7 @@ from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
+from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.strategies.interface.checked_strategy import make_checked
@@ -176,6 +177,7 @@ def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
     """The graph that runs under some semantics, which has the same names as the graph itself."""
     graph.validate()
     check_semantics(tuple(semantics.items()))
+    refuse_versions(semantics, NO_STRATEGY)
     return apply_semantics(graph, semantics)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maniple.runtime.execution.replay import Replay
     from maniple.runtime.execution.run import Run
     from maniple.runtime.storage.memory import Memory
+    from maniple.weight_flow import WeightFlow
 
 __all__: list[str] = []
 
@@ -33,6 +34,7 @@ class LoadedProgram:
     clock: Port | None
     hyper: Port | None = None
     unread: deque[StepRun] = field(default_factory=deque)
+    flow: WeightFlow | None = None
 
     def feed(
         self,
@@ -85,12 +87,13 @@ class StepRun:
     """A step under way; others of its program may be asked for their loss before or after it.
 
     Args:
-        run: of its program.
+        run: of its program; the last that was submitted, where it goes on for several.
         loaded: its program.
         number: from 0.
         begun_ns: when it was submitted.
         loss: once it was taken.
         size: samples of its batch.
+        left: how many runs must be submitted until it is over.
     """
 
     run: Run
@@ -99,6 +102,7 @@ class StepRun:
     begun_ns: int
     loss: float | None = None
     size: int = 0
+    left: int = 0
 
     def written_names(self) -> tuple[str, ...]:
         """Name what the updates of parameters and buffers write that have begun at this rank, one name for each."""

@@ -28,6 +28,7 @@ from maniple.operators.lowering.weight import (
 )
 from maniple.operators.plan.mapper_placement import map_plan
 from maniple.operators.plan.plan import Plan
+from maniple.operators.plan.version_semantics import optimizer_under
 from maniple.operators.training import loss_scale
 from maniple.process.digest import digest
 from maniple.process.error import RequestError, RunError
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.run import Run
     from maniple.runtime.program.mapper import Mapper
-    from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.storage.block_file import BlockReader
     from maniple.strategies.interface.plan_frontier import Frontier
 
@@ -110,11 +110,12 @@ class Trainer(TrainerInterchange):
     ) -> None:
         """Make the trainer, with initial values or those that are stored."""
         graph.validate()
-        self.graph, self._optimizer, self._world = graph, optimizer, world
+        self.graph, self._world = graph, world
         self.turn = self._world.turn
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
         self._mapper = mapper
+        self._optimizer = optimizer
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
@@ -132,7 +133,8 @@ class Trainer(TrainerInterchange):
         plan.validate(graph, self.machine)
         if self._mapper is not None:
             plan = map_plan(plan, graph, self.machine, self._mapper)
-        self.plan = plan
+        self.plan, names = plan, tuple(tensor.name for tensor in graph.parameters)
+        self._optimizer = optimizer_under(plan, self._optimizer, names)
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
             f"{graph.fingerprint()} {plan.to_json()} {self._optimizer}".encode()
@@ -158,32 +160,19 @@ class Trainer(TrainerInterchange):
         self._bytes_before = gather_bytes(self._world, None)
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
 
-    @property
-    def optimizer(self) -> AbstractOptimizer:
-        """How parameters are updated; what may change of it from step to step is `hyper`."""
-        return self._optimizer
-
-    @in_turn
-    def torch_optimizer(self) -> torch.optim.Optimizer:
-        """Give what torch's learning rate schedulers take: its parameter groups are those of `hyper`."""
-        return self.hyper.torch_optimizer()
-
     @in_turn
     def _vary(self) -> None:
         """Lower the step once more, with numbers that enter: until now they were bound into the updates."""
         self._check_open()
         self._call("hyper")
-        self._runtime.drain()
+        self._drain()
         self._optimizer = self._load.vary()
-
-    @property
-    @in_turn
-    def schedule(self) -> Schedule:
-        """The schedule of a step at the graph's own batch size."""
-        return self._load("step", self.graph.batch).replay.schedule
 
     def step(self, *args: torch.Tensor | SampleBatch, **kwargs: torch.Tensor) -> float:
         """Train on one batch and give its mean loss, the same number on every rank.
+
+        Under a plan without a flush it waits until the batch has passed all stages, and the next begins with a ramp:
+        `run` is what keeps stages at work.
 
         Args:
             args: the inputs in the graph's order, or a batch of `mp.data.Loader` ...
@@ -193,7 +182,9 @@ class Trainer(TrainerInterchange):
             RequestError: a missing or unknown input, a wrong shape or dtype, an empty batch.
             RunError: a task failed, here or on another rank.
         """
-        return self._collect(self._submit(args, kwargs))
+        step = self._submit(args, kwargs)
+        self._flush()
+        return self._collect(step)
 
     def run(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on batches and give their losses in order, with a later batch already under way.
@@ -207,8 +198,9 @@ class Trainer(TrainerInterchange):
         for batch in batches:
             args = (batch,) if isinstance(batch, Mapping | SampleBatch) else tuple(batch)
             waiting.append(self._submit(args, {}, keep=True))
-            if len(waiting) > 1:
+            if len(waiting) > 1 + waiting[-1].left:
                 yield self._collect(waiting.popleft())
+        self._flush()
         while waiting:
             yield self._collect(waiting.popleft())
 
@@ -219,12 +211,17 @@ class Trainer(TrainerInterchange):
         given = GivenBatch.of(self._form, args, kwargs)
         numbers = self.hyper.table(self._steps_before + self._steps + 1)
         loaded = self._load("step", given.size)
+        if self._load.flow is not loaded.flow:
+            self._flush()
+            self._load.flow = loaded.flow
         if self._world.size > 1:
             told, whole = given.told(), self._steps % DIGEST_EVERY == 0
             self._call(f"step {self._steps} of {given.size} samples{self.hyper}", told, whole=whole)
         batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=keep)
         with self._watch():
             loaded.replay.prepare()
+        if loaded.flow is not None:
+            loaded.flow.begin(numbers)
         self._memory.begin()
         with hold_interrupts():
             loaded.feed(batch, self._runtime.memories, self._seed, self._steps, numbers)
@@ -233,6 +230,8 @@ class Trainer(TrainerInterchange):
             self._last = run = loaded.replay.commit()
             step = StepRun(run, loaded, self._steps - 1, begun_ns, size=given.size)
             loaded.unread.append(step)
+            if loaded.flow is not None:
+                loaded.flow.add(step)
         return step
 
     def _call(self, text: str, batch: Mapping[str, torch.Tensor] | None = None, *, whole: bool = True) -> None:
@@ -246,6 +245,8 @@ class Trainer(TrainerInterchange):
 
     @in_turn
     def _collect(self, step: StepRun) -> float:
+        if step.left:
+            self._flush()
         with self._watch():
             step.run.wait()
         taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self._form.batch)))
@@ -297,7 +298,7 @@ class Trainer(TrainerInterchange):
         self._check_open()
         found = check_state(self.graph, state, strict=True)
         self._call("load_state_dict", found)
-        self._runtime.drain()
+        self._drain()
         named = [tensor for tensor in self.graph.lasting if tensor.name in found]
         held, memories = self._weights, self._runtime.memories
         write_weights(held, memories, named, lambda tensor, rect: found[tensor.name][rect.slices((0,) * rect.ndim)])
@@ -311,6 +312,7 @@ class Trainer(TrainerInterchange):
         self._check_open()
         self._call("optimizer_state")
         keeps = any(weight.states for weight in self._weights.values())
+        self._drain()
         found = self._results(self._load("states", self.graph.batch), {}) if keeps else {}
         return {**found, STEP: torch.tensor(self._steps_before + self._steps)}
 
@@ -327,7 +329,7 @@ class Trainer(TrainerInterchange):
         self._check_open()
         step, found = check_states(self._weights, state)
         self._call(f"load_optimizer_state at step {step}", found)
-        self._runtime.drain()
+        self._drain()
         write_states(self._weights, self._runtime.memories, found)
         self._steps_before = step - self._steps
 
@@ -343,12 +345,9 @@ class Trainer(TrainerInterchange):
         self._call(call)
         return self._results(loaded, {})
 
-    def _drain(self) -> None:
+    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         with self._watch():
             self._runtime.drain()
-
-    def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        self._drain()
         return loaded.compute(batch, self._runtime.memories, self._seed, self._steps)
 
     def _check_open(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
@@ -51,10 +50,6 @@ class TrainerAdoption(TrainerCheckpoint):
     _broken: str
     _limit: int | None
     """The most bytes that it may have of each memory; None: what the machine says."""
-
-    @abstractmethod
-    def _watch(self) -> AbstractContextManager[None]:
-        """Wait for steps; what stops one ends the trainer."""
 
     @abstractmethod
     def _first_that_fits(

@@ -242,10 +242,6 @@ class TrainerCheckpoint(TrainerInspection):
     ) -> None:
         """Make the trainer."""
 
-    @abstractmethod
-    def _drain(self) -> None:
-        """Wait for the steps under way."""
-
 
 def take_stored(
     world: World, weights: Mapping[str, Weight], memories: Mapping[int, Memory], stored: BlockReader

@@ -11,6 +11,9 @@ from maniple.runtime.execution.run_measurement import gather_bytes, gather_timel
 from maniple.runtime.program.in_turn import in_turn
 
 if TYPE_CHECKING:
+    import torch
+
+    from maniple.hyper import Hyper
     from maniple.memory_use import MemoryUse
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
     from maniple.runtime.execution.run import Run
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.observe.timeline import Timeline
+    from maniple.runtime.schedule.schedule import Schedule
     from maniple.step_log import StepLog
+    from maniple.step_run import Watch
 
 __all__: list[str] = []
 
@@ -37,6 +42,7 @@ class TrainerInspection(ABC):
     plan: Plan
     machine: Machine
     turn: Turn
+    hyper: Hyper
     _optimizer: AbstractOptimizer
     _world: World
     _runtime: RankRuntime
@@ -53,6 +59,39 @@ class TrainerInspection(ABC):
     @abstractmethod
     def _call(self, text: str) -> None:
         """Tell the other ranks what this one does."""
+
+    @abstractmethod
+    def _watch(self) -> Watch:
+        """Wait for steps; what stops one ends the trainer."""
+
+    @in_turn
+    def _flush(self) -> None:
+        """Have all steps end that are under way without a flush."""
+        flow = self._load.flow
+        if flow is not None and not flow.is_drained:
+            with self._watch():
+                flow.drain()
+
+    def _drain(self) -> None:
+        self._flush()
+        with self._watch():
+            self._runtime.drain()
+
+    @property
+    def optimizer(self) -> AbstractOptimizer:
+        """How parameters are updated; what may change of it from step to step is `hyper`."""
+        return self._optimizer
+
+    @property
+    @in_turn
+    def schedule(self) -> Schedule:
+        """The schedule of a step at the graph's own batch size."""
+        return self._load("step", self.graph.batch).replay.schedule
+
+    @in_turn
+    def torch_optimizer(self) -> torch.optim.Optimizer:
+        """Give what torch's learning rate schedulers take: its parameter groups are those of `hyper`."""
+        return self.hyper.torch_optimizer()
 
     @in_turn
     def bytes(self) -> dict[str, int]:

@@ -18,6 +18,7 @@ from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.weight import Weight, scale_home, weights
 from maniple.operators.plan.pipeline_plan import stages_of
+from maniple.operators.plan.version_semantics import NOT_SIMULATED, refuse_versions
 from maniple.operators.plan.weight_home import default_home, planned_home
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
@@ -98,6 +99,7 @@ class ExpandedProgram:
     def __init__(
         self, graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
     ) -> None:
+        refuse_versions(dict(plan.semantics), NOT_SIMULATED)
         self.graph, self.machine, self.costs, self.optimizer = graph, machine, costs, optimizer
         self.table, self.shapes = LaunchTable(), Shapes()
         self._memory_of = memory_by_processor(machine)

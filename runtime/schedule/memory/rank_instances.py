@@ -36,6 +36,9 @@ class RankInstances:
         here = np.isin(instances.memory, self._memories)
         outlives = np.asarray([region.id in outliving for region in schedule.regions], dtype=np.bool_)
         lasts = here & (instances.kind == InstanceKind.MAIN) & outlives[instances.region]
+        places = schedule.rotation.places if schedule.rings else {}
+        lasts[[number for number in places if here[number]]] = True
+        self._rotating = {number: ring for number, (ring, _) in places.items() if here[number]}
         self.lasting = tuple(np.flatnonzero(lasts).tolist())
         """The numbers of those that outlive the schedule."""
         self.temporary = tuple(np.flatnonzero(here & ~lasts).tolist())
@@ -56,7 +59,11 @@ class RankInstances:
         """
         found = {memory: plan.size for memory, plan in plans.items()}
         for number in self.lasting:
-            found[self._schedule.instances[number].memory] += self.size(number)
+            if number not in self._rotating:
+                found[self._schedule.instances[number].memory] += self.size(number)
+        for ring in dict.fromkeys(self._rotating.values()):
+            volume = self._schedule.rotation.rects[ring].volume
+            found[ring.memory] += sum(volume * region.itemsize for region in ring.regions)
         return found
 
     def size(self, number: int) -> int:

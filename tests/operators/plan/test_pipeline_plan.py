@@ -84,7 +84,7 @@ TWO = (("a", "b"), ("c", "d", "loss"))
         (FOUR, "1f1b", 0, "pipeline.micro_batches: expected an integer >= 1, got 0"),
         (FOUR, "1f1b", 9, "pipeline.micro_batches: expected at most 8, the samples of a batch, got 9"),
         (FOUR, "1b1f", 4, "order '1b1f' is unknown; did you mean '1f1b'"),
-        (FOUR, "2bw", 4, "order '2bw' has no flush.*not built; choices: 1f1b"),
+        (FOUR, "2bw", 4, "order '2bw' has no flush.*order 'asynchronous' with the semantics weights=RULE"),
         (FOUR, "interleaved_1f1b", 4, "order 'interleaved_1f1b' has a chain of stages"),
         (BACK, "1f1b", 4, r"stages\[0\]: operator b reads a of stage 1, a later one; number stages so that"),
         (CIRCLE, "1f1b", 4, r"stages\[0\]: operator d reads b of stage 1.*stage 0 waits for stage 1 waits for stage 0"),

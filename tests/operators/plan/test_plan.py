@@ -229,8 +229,8 @@ REFUSALS = {
         "weights.conv2d.bias.processors[0]: expected the 2 replicas of one point on distinct processors",
     ),
     "semantics": (
-        replace(single(), semantics=(("weights", "asynchronous"),)),
-        "semantics.weights: expected batch_norm=local_stats or precision=float32 or precision=bf16 or ",
+        replace(single(), semantics=(("gradients", "late"),)),
+        "semantics.gradients: expected batch_norm=local_stats or precision=float32 or precision=bf16 or ",
     ),
     "an operator in no stage": (
         replace(single(), stages=(StagePlan(("conv2d",)),)),

@@ -80,17 +80,17 @@ class File:
 
 
 def test_a_table_of_places_is_read() -> None:
-    rows = [(7, 64, (0, 2), (4, 8), (1, 0))]
-    assert read_table(cast("Any", File(rows)), 1, 0) == {7: (64, Rect((0, 2), (4, 8)), (1, 0))}
+    rows = [(7, 2, 64, (0, 2), (4, 8), (1, 0))]
+    assert read_table(cast("Any", File(rows)), 1, 0) == {(7, 2): (64, Rect((0, 2), (4, 8)), (1, 0))}
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(7, -64, (0,), (4,), (0,))], r"table of rank 1\[0\]\[1\]: expected an integer of at least 0"),
-        ([(7, 64, (0,), (4, 5), (0,))], r"table of rank 1\[0\]\[3\]: expected a list of 1 items"),
-        ([(7, 64, (0, 0), (4, 5), (0, 0))], r"expected an order of 2 axes, got \(0, 0\)"),
-        ([(7, 64, (0,), (4,))], r"table of rank 1\[0\]: expected a list of 5 items"),
+        ([(7, 0, -64, (0,), (4,), (0,))], r"table of rank 1\[0\]\[2\]: expected an integer of at least 0"),
+        ([(7, 0, 64, (0,), (4, 5), (0,))], r"table of rank 1\[0\]\[4\]: expected a list of 1 items"),
+        ([(7, 0, 64, (0, 0), (4, 5), (0, 0))], r"expected an order of 2 axes, got \(0, 0\)"),
+        ([(7, 0, 64, (0,), (4,))], r"table of rank 1\[0\]: expected a list of 6 items"),
         ({"7": 64}, r"table of rank 1: expected a list, got"),
     ],
 )

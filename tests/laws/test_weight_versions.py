@@ -1,0 +1,160 @@
+"""Pipelines without a flush train as plain torch with lists of weights: versions, predictions, ramp and drain."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from chained_stages import BATCH, OPTIMIZERS, apart, batches, chain, flowing, listed, pairs
+from thread_ranks import run_on_ranks
+
+import maniple as mp
+from maniple.operators.pipeline_order.version_rule import RULES
+from maniple.runtime.control.world import World
+
+WITHIN = 1e-10
+STEPS = 30
+
+
+def check(rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = False, split: int = 1) -> None:
+    """Losses and parameters of 30 mini-batches, ramp and drain among them, are those of plain torch on every rank."""
+    graph, given = chain(stages), batches(STEPS)
+    plan = flowing(graph, stages, rule, split)
+
+    def body(world: World) -> tuple[dict[str, torch.Tensor], list[float], dict[str, torch.Tensor]]:
+        with mp.Trainer(graph, plan, optimizer=OPTIMIZERS[optimizer][0], seed=1, world=world) as trainer:
+            first = trainer.parameters()
+            losses = list(trainer.run({"x": x, "y": y} for x, y in given))
+            return first, losses, trainer.parameters()
+
+    for first, losses, last in run_on_ranks(ranks, body, processors=stages * split // ranks, shared=shared):
+        wanted, had = listed(first, given, rule, optimizer)
+        assert max(abs(one - other) for one, other in zip(losses, wanted, strict=True)) < WITHIN
+        assert apart(pairs(last), [own[-1] for own in had]) < WITHIN
+        assert [len(own) for own in had] == [1 + STEPS] * stages
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimizer", "stages"),
+    [
+        ("latest", "momentum", 3),
+        ("stash", "adam", 4),
+        ("vertical_sync", "momentum", 4),
+        ("spectrain", "momentum", 4),
+        ("nesterov", "adam", 3),
+    ],
+)
+def test_one_process_trains_as_lists_of_weights_do(rule: str, optimizer: str, stages: int) -> None:
+    check(rule, optimizer, stages, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimizer", "ranks", "shared"),
+    [
+        ("latest", "adam", 4, True),
+        ("stash", "momentum", 4, True),
+        ("stash", "adam", 2, False),
+        ("vertical_sync", "adam", 4, False),
+        ("spectrain", "adam", 4, True),
+        ("spectrain", "momentum", 2, False),
+        ("nesterov", "momentum", 4, True),
+    ],
+)
+def test_ranks_train_as_lists_of_weights_do(rule: str, optimizer: str, ranks: int, shared: bool) -> None:
+    check(rule, optimizer, 4, ranks, shared=shared)
+
+
+def test_stages_whose_samples_are_split_train_as_lists_of_weights_do() -> None:
+    check("stash", "momentum", 2, 2, shared=True, split=2)
+    check("spectrain", "momentum", 2, 4, split=2)
+
+
+def test_rules_differ() -> None:
+    """What the law above says of one rule it says of no other."""
+    chance = torch.Generator().manual_seed(1)
+    first = {
+        f"{stage} {name}": torch.randn(shape, generator=chance, dtype=torch.float64) / 2
+        for stage in range(3)
+        for name, shape in (("weight", (5, 5)), ("bias", (5,)))
+    }
+    losses = {rule: listed(first, batches(8), rule, "momentum")[0] for rule in (*RULES, "spectrain", "nesterov")}
+    for one, other in combinations(losses, 2):
+        assert max(abs(a - b) for a, b in zip(losses[one], losses[other], strict=True)) > 1e-6, (one, other)
+
+
+def test_what_is_read_under_way_is_the_newest_and_nothing_is_drained() -> None:
+    """With a loss in hand of three stages, the first has had two updates less than the last; the run goes on."""
+    graph, given = chain(3), batches(12)
+    with mp.Trainer(graph, flowing(graph, 3, "stash"), optimizer=OPTIMIZERS["momentum"][0], seed=1) as trainer:
+        first = trainer.parameters()
+        losses, read, scores = [], [], []
+        for loss in trainer.run({"x": x, "y": y} for x, y in given):
+            losses.append(loss)
+            if len(losses) in {1, 4}:
+                read.append(pairs(trainer.parameters()))
+                scores.append(trainer.evaluate(x=given[0][0])["scores"])
+        last = pairs(trainer.parameters())
+    wanted, had = listed(first, given, "stash", "momentum")
+    assert max(abs(one - other) for one, other in zip(losses, wanted, strict=True)) < WITHIN
+    assert apart(last, [own[-1] for own in had]) < WITHIN
+    for found, score, losses_taken in zip(read, scores, (1, 4), strict=True):
+        submitted = losses_taken + 3  # the run of the batch itself, and one for each stage
+        newest = [own[submitted - 2 + stage] for stage, own in enumerate(had)]
+        assert apart(found, newest) < WITHIN
+        h = given[0][0]
+        for weight, bias in newest:
+            h = torch.relu(h @ weight.T + bias)
+        assert torch.allclose(score, h, rtol=0, atol=WITHIN)
+
+
+def test_a_step_drains_and_so_does_another_batch_size() -> None:
+    """Alone in the pipeline a batch sees all updates before it; sizes do not mix."""
+    graph = chain(3)
+    sizes = [*batches(4), *batches(3, size=BATCH - 1)]
+    with mp.Trainer(graph, flowing(graph, 3, "latest"), optimizer=OPTIMIZERS["descent"][0], seed=1) as trainer:
+        first = trainer.parameters()
+        alone = [trainer.step(x=x, y=y) for x, y in sizes[:2]]
+        losses = list(trainer.run({"x": x, "y": y} for x, y in sizes))
+        last = trainer.parameters()
+    now, wanted = first, []
+    for part in ([sizes[0]], [sizes[1]], sizes[:4], sizes[4:]):
+        found, had = listed(now, part, "latest", "descent")
+        wanted += found
+        now = {f"{stage}{place}": value for stage, own in enumerate(had) for place, value in enumerate(own[-1])}
+    assert max(abs(one - other) for one, other in zip([*alone, *losses], wanted, strict=True)) < WITHIN
+    assert apart(pairs(last), pairs(now)) < WITHIN
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"), [("latest", (1, 1, 1, 1)), ("stash", (4, 3, 2, 1)), ("vertical_sync", (4, 4, 4, 4))]
+)
+def test_no_more_versions_are_kept_than_the_rule_needs(rule: str, kept: tuple[int, ...]) -> None:
+    """Of four stages, a rank each: versions of a weight, and mini-batches in flight, as PipeDream's table has them.
+
+    A bias, which backward does not read, has those that forward reads. The bytes are those that were allocated.
+    """
+    graph = chain(4)
+    plan = flowing(graph, 4, rule)
+
+    def body(world: World) -> tuple[dict[str, int], int, int]:
+        with mp.Trainer(graph, plan, optimizer=OPTIMIZERS["momentum"][0], seed=1, world=world) as trainer:
+            list(trainer.run({"x": x, "y": y} for x, y in batches(6)))
+            rings = [ring for ring in trainer.schedule.rings if ring.memory == world.rank]
+            places = {ring.regions[0].name: len(ring.regions) for ring in rings}
+            memory = trainer._runtime.memories[world.rank]
+            held = [memory.lasting_instance(region) for ring in rings for region in ring.regions]
+            return (
+                places,
+                sum(found is not None for found in held),
+                len({found[1].data_ptr() for found in held if found}),
+            )
+
+    for stage, (places, held, different) in enumerate(run_on_ranks(4, body)):
+        mark = f"_{stage}" if stage else ""
+        assert places.get(f"linear{mark}.weight", 1) == kept[stage]
+        bias = 1 + stage if rule == "vertical_sync" else 1
+        assert places.get(f"linear{mark}.bias", 1) == bias
+        inputs = f"relu_{stage - 1}" if stage > 1 else "relu" if stage else "x"
+        assert places.get(inputs, 1) == 4 - stage, "mini-batches in flight at a stage"
+        assert held == different == sum(places.values())
