@@ -58,7 +58,7 @@ def test_in_the_same_space_the_fastest_point_is_optcnns_plan() -> None:
     while not strategy.terminate(state):
         state = strategy.step(state)
     assert state.found is not None
-    model, _ = additive_model(state.problem, state.space, state.choices)
+    model, _, _ = additive_model(state.problem, state.space, state.choices)
     points = solve(model, 0.0, 1).points
     terms = len(model.own) + len(model.edges)
     # Each term is rounded to a nanosecond.
