@@ -19,7 +19,7 @@ from maniple.strategies.segmentation.antichain import Antichain
 
 pytestmark = pytest.mark.simulator
 GRAPH, MACHINE = model("digits_cnn", batch=16), Machine.preset("cpu:2x1")
-PIPELINE = Antichain().plan(Problem(GRAPH, MACHINE))
+PIPELINE = Antichain().plan(Problem(GRAPH, MACHINE, order="1f1b", micro_batches=8))
 WHOLE = DataParallel().plan(Problem(GRAPH, MACHINE))
 ORDER = "0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1\n"
 

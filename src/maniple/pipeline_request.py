@@ -18,6 +18,25 @@ ORDER_HELP = "How the stages take turns: gpipe, 1f1b, another name, or a CSV of 
 MICRO_BATCHES_HELP = "Into how many parts the samples of a step are cut.  [default: the strategy's]"
 
 
+def asked_turns(order: str | None, micro_batches: int | None) -> tuple[str | None, int | None]:
+    """The order that is asked for, by name or as text, and the number of micro-batches, as far as they are said.
+
+    Args:
+        order: the name of an order, its text, or a file of one.
+        micro_batches: how many; None: the file's.
+
+    Raises:
+        RequestError: the file cannot be read, or has no order.
+    """
+    from maniple.operators.pipeline_order.named_order import ORDERS
+    from maniple.operators.pipeline_order.order_text import parse, to_text
+
+    if order is None or order in ORDERS or not Path(order).suffix:
+        return order, micro_batches
+    given = parse(_text(order), order)
+    return to_text(given), given.micro_batches if micro_batches is None else micro_batches
+
+
 def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro_batches: int | None) -> Plan:
     """The plan whose stages take turns as is asked; one without stages accumulates gradients over the micro-batches.
 
@@ -34,15 +53,10 @@ def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro
     if order is None and micro_batches is None:
         return plan
     from maniple.operators.lowering.expansion import check_turns
-    from maniple.operators.pipeline_order.named_order import ORDERS
-    from maniple.operators.pipeline_order.order_text import parse, to_text
 
-    own = plan.pipeline
-    count = micro_batches if micro_batches is not None or own is None else own.micro_batches
-    turns = order or (own.order if own is not None else "1f1b")
-    if turns not in ORDERS and Path(turns).suffix:
-        given = parse(_text(turns), turns)
-        turns, count = to_text(given), given.micro_batches if micro_batches is None else micro_batches
+    own, (asked, count) = plan.pipeline, asked_turns(order, micro_batches)
+    count = own.micro_batches if count is None and own is not None else count
+    turns = asked or (own.order if own is not None else "1f1b")
     if count is None:
         raise RequestError("--order: expected --micro-batches too, for the strategy's plan has no pipeline")
     made = plan.with_pipeline(order=turns, micro_batches=count)

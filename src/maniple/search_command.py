@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, in_turn, refuse_turns
+from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -108,16 +108,17 @@ def search(
             costs=tasks,
             optimizer=optimizer,
             semantics=changed,
+            order=order,
+            micro_batches=micro_batches,
             watch=until_first(model_s, shown),
         )
     spent, model = tasks.since_s, tasks.latest
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
-        refuse_turns(order, micro_batches)
         answer = answer.with_terms((*where, *told))
         return tell_frontier(answer, model_s[0], output, fits=memory is not None, as_json=as_json)
-    plan = _with_terms(in_turn(answer, graph, machine, order, micro_batches), where, told)
+    plan = _with_terms(answer, where, told)
     return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
+from maniple.pipeline_request import asked_turns, in_turn, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
+from maniple.search_limits import Limits, cores_of
 from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.plan_frontier import Frontier
@@ -40,6 +41,8 @@ COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 OPTIMIZER = "optimizer"
 """What it calls the optimizer that it was found for, where that is not descent with momentum."""
+Turns = tuple[str | None, int | None]
+"""An order and a number of micro-batches, as far as they are asked for."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -71,6 +74,8 @@ def search(
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
     semantics: Mapping[str, str] | None = ...,
+    order: str | None = ...,
+    micro_batches: int | None = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -89,6 +94,8 @@ def search(
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
     semantics: Mapping[str, str] | None = ...,
+    order: str | None = ...,
+    micro_batches: int | None = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -107,6 +114,8 @@ def search(
     costs: str | Costs = ...,
     optimizer: AbstractOptimizer | None = ...,
     semantics: Mapping[str, str] | None = ...,
+    order: str | None = ...,
+    micro_batches: int | None = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -124,6 +133,8 @@ def search(
     costs: str | Costs = ANALYTIC,
     optimizer: AbstractOptimizer | None = None,
     semantics: Mapping[str, str] | None = None,
+    order: str | None = None,
+    micro_batches: int | None = None,
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
@@ -140,20 +151,19 @@ def search(
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
-        budget: seconds, for strategies that need a budget; compiling what a search calls, or loading it, is not
-            counted, and neither is measuring, nor what is simulated to decide between plans whose tasks were measured
-            again.
-        proposals: how many plans to evaluate, instead of a budget or within one; some searches evaluate a few before
-            anything else. The explanation of a plan that was found in seconds says its number: the same number and seed
-            find the same plan.
+        budget: seconds, for strategies that need a budget, without those in which compiled code is loaded, tasks are
+            measured, and plans whose tasks were measured again are told apart.
+        proposals: how many plans to evaluate, instead of a budget or within one; the explanation of a plan that was
+            found in seconds says its number: the same number and seed find the same plan.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search once a search has taken a second and has five more; by default one for each
-            core of this process, but one in a launched world and with costs that are measured. The plan is the same.
-        costs: what tasks take: ``analytic`` (the roofline of the machine's processors), ``measured`` (on this computer,
-            as far as the user's cache has it not yet; the tasks of the plans that come near the fastest are timed again
-            in the end, side by side, and decide), or a file of measurements; or what gives them.
+        cores: how many processes search where that pays; by default one for each core, but one in a launched world and
+            with costs that are measured. The plan is the same.
+        costs: what tasks take: ``analytic`` (the machine's roofline), ``measured`` (here, as far as the cache lacks it;
+            tasks of the fastest plans are timed again, side by side), a file of measurements, or what gives them.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
+        order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
+        micro_batches: into how many parts a pipeline is to cut the samples, likewise.
         watch: is told how it goes.
 
     Raises:
@@ -161,16 +171,32 @@ def search(
     """
     searched = _searched(graph, semantics or {})
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
+    turns, later = _turns(chosen, objective, order, micro_batches)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer)
-        return _drive(chosen, problem, _Limits(time.monotonic(), budget, proposals, _cores(cores)), watch, tasks)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns)
+        return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    found = _for_graph(_note_costs(found, costs), graph, semantics or {})
+    return _settled(_for_graph(_note_costs(found, costs), graph, semantics or {}), graph, machine, optimizer, later)
+
+
+def _settled(
+    found: Plan | Frontier, graph: Graph, machine: Machine, optimizer: AbstractOptimizer | None, turns: Turns
+) -> Plan | Frontier:
+    """What was found, with the turns that it is still to get, if it can run."""
+    found = found if isinstance(found, Frontier) else in_turn(found, graph, machine, *turns)
     found.validate(graph, machine)
     return found if isinstance(found, Frontier) else _fitting(found, graph, machine, optimizer)
+
+
+def _turns(chosen: AbstractStrategy[Any], objective: str, order: str | None, parts: int | None) -> tuple[Turns, Turns]:
+    """The order and the micro-batches that a strategy is to heed, and those that its plan gets afterwards."""
+    asked = asked_turns(order, parts)
+    if objective == PARETO:
+        refuse_turns(*asked)
+    return (asked, (None, None)) if chosen.pipelines else ((None, None), asked)
 
 
 def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
@@ -254,50 +280,8 @@ def _fitting(plan: Plan, graph: Graph, machine: Machine, optimizer: AbstractOpti
     return plan
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What a search may take.
-
-    Args:
-        began: when it did, by the clock.
-        budget: seconds, if it has so many.
-        proposals: how many it makes, if that is said.
-        cores: how many processes search.
-    """
-
-    began: float
-    budget: float | None
-    proposals: int | None
-    cores: int
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self.began
-
-    @property
-    def left_s(self) -> float:
-        """Seconds that it still has."""
-        return math.inf if self.budget is None else self.budget - self.elapsed_s
-
-    def has_made_all(self, progress: Progress) -> bool:
-        """Whether it has made as many proposals as it may."""
-        return self.proposals is not None and progress.proposals >= self.proposals
-
-
-def _cores(asked: int | None) -> int:
-    """How many processes search."""
-    from maniple.process import environment
-    from maniple.process.inventory import available_cores
-
-    if asked is not None:
-        return asked
-    return 1 if environment.is_launched() else available_cores()
-
-
 def _drive(
-    strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits, watch: Watch | None, costs: Costs
+    strategy: AbstractStrategy[Any], problem: Problem, limits: Limits, watch: Watch | None, costs: Costs
 ) -> Plan | Frontier:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     with ExitStack() as stack:
@@ -359,7 +343,7 @@ def _run_off_frontier(found: Frontier, problem: Problem, costs: Costs | None) ->
     return found if costs is None or not costs.timing else settle(problem, found, costs.side_by_side)
 
 
-def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: _Limits) -> WorkerPool | None:
+def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: Limits) -> WorkerPool | None:
     """Other processes, for strategies that can use them; they know the graph and the machine, not what was measured."""
     if not isinstance(strategy, AbstractParallelStrategy) or not strategy.needs_budget:
         return None

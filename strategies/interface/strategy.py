@@ -46,6 +46,9 @@ class Problem:
         objective: what the plan is to have least of: ``time`` or ``memory``; ``pareto``: a frontier of both. One
             of those that the strategy knows.
         optimizer: what will update the weights, for strategies that simulate; None: descent with momentum.
+        order: in which the stages of a pipeline are to take turns, for strategies that plan pipelines: a name, or the
+            order as text; None: they choose.
+        micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
     """
 
     graph: Graph
@@ -54,6 +57,8 @@ class Problem:
     costs: CostModel | None = None
     objective: str = "time"
     optimizer: AbstractOptimizer | None = None
+    order: str | None = None
+    micro_batches: int | None = None
 
 
 @final
@@ -86,6 +91,8 @@ class AbstractStrategy(ABC, Generic[State]):
     """Whether a search with it must be given a budget."""
     objectives: ClassVar[tuple[str, ...]] = ("time",)
     """What it can be asked for; see ``Problem``."""
+    pipelines: ClassVar[bool] = False
+    """Whether it plans pipelines, and heeds the order and the micro-batches of a problem."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.

@@ -42,6 +42,11 @@ def flat(machine: Machine, devices: int) -> Level:
     return Level(devices, slowest(machine))
 
 
+def share_bytes(machine: Machine) -> float:
+    """What a processor may hold: the least share of a memory."""
+    return min(memory.capacity_bytes / len(machine.processors_of(memory.id)) for memory in machine.memories)
+
+
 def _bandwidth(machine: Machine, *, near: bool) -> float:
     """The slowest link between memories of one host, or of different hosts."""
     return min(

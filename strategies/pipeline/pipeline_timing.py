@@ -54,6 +54,11 @@ class StageTimes:
     backward_s: float
     transfer_s: float = 0.0
 
+    @property
+    def both_s(self) -> float:
+        """Seconds of both passes."""
+        return self.forward_s + self.backward_s
+
 
 def actions(order: Order, stages: int, stage: int, micro_batches: int) -> list[Action]:
     """What a stage does, in order.

@@ -3,25 +3,38 @@
 operator         stage  processors
 conv2d, relu     0      p0
 linear, loss     1      p1
+
+For each order and number of micro-batches the partition search finds the pipeline that it expects to finish a
+mini-batch soonest; which of these runs, or a plan without a pipeline, the simulator decides (see `finalists`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-from maniple.strategies.pipeline.machine_levels import flat
+from maniple.strategies.pipeline.machine_levels import flat, share_bytes
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.pipeline.stage_costs import Assumptions, Order
+from maniple.strategies.pipeline.stage_costs import Assumptions
+from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
 from maniple.strategies.segmentation.segment import load_compiled, segment
-from maniple.strategies.segmentation.stage_plan import plan_of
+from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.stage_costs import Order
+    from maniple.strategies.segmentation.finalists import Finalist
 
 __all__: list[str] = []
+
+EXPLORED = ("1f1b", "early_backward", "gpipe")
+"""The orders that are explored where none is asked for."""
 
 
 @final
@@ -30,50 +43,64 @@ class Antichain(AbstractDirectStrategy):
 
     Args:
         stages: the most processors to use; by default all.
-        replicate: whether a stage may run on several processors.
-        order: the pipeline order, one that ends with a flush.
-        micro_batches: into how many parts the mini-batch is cut; at most one for each sample.
-        memory_bytes: of each processor; None: no limit.
-        times: the cost model; by default the roofline.
+        replicate: whether a stage may run on several processors; by default both are tried.
+        memory_bytes: of each processor; by default its share of its memory.
+        times: the cost model; by default the problem's.
     """
 
     name: ClassVar[str] = "antichain"
+    pipelines: ClassVar[bool] = True
 
     def __init__(
         self,
         *,
         stages: int | None = None,
-        replicate: bool = False,
-        order: Order = "1f1b",
-        micro_batches: int = 8,
+        replicate: bool | None = None,
         memory_bytes: float | None = None,
         times: CostModel | None = None,
     ) -> None:
         self._stages, self._replicate = stages, replicate
-        self._order: Order = order
-        self._micro_batches, self._memory_bytes, self._times = micro_batches, memory_bytes, times
+        self._memory_bytes, self._times = memory_bytes, times
 
     def load_compiled(self) -> None:
-        """Compile the searches of pipelines, or load them."""
+        """Compile the searches of pipelines and the simulator, or load them."""
         load_compiled()
+        load_simulator()
 
     def plan(self, problem: Problem) -> Plan:
-        """The plan for a problem.
+        """The plan for a problem: where an order or micro-batches are asked for, a pipeline.
 
         Raises:
-            RequestError: no pipeline keeps the memory limit, or something else than time is to be minimised.
+            RequestError: no pipeline keeps the memory limit, or the order that is asked for is not one of its stages.
         """
-        graph, machine = problem.graph, problem.machine
-        given = Assumptions(order=self._order, micro_batches=min(self._micro_batches, graph.batch))
+        costs = cost_graph(problem.graph, problem.machine, self._times or problem.costs)
+        refusals: list[RequestError] = []
+        found = list(self._candidates(problem, costs, refusals))
+        if not found and refusals:
+            raise refusals[0]
+        others = rivals(problem, found)
+        several = [each for each in found if len(each.plan.stages) > 1]
+        return choose(problem, self.name, found if others else several or found, others)
+
+    def _candidates(self, problem: Problem, costs: CostGraph, refusals: list[RequestError]) -> Iterator[Finalist]:
+        """What the partition search finds for each order and number of micro-batches; where nothing, notes why."""
+        machine = problem.machine
         devices = len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
-        costs = cost_graph(graph, machine, self._times)
-        most = devices if self._replicate else min(devices, len(costs.nodes))
-        asked = SegmentationProblem(
-            costs,
-            (flat(machine, most),),
-            self._replicate,
-            self._memory_bytes,
-            "latency",
-            given,
-        )
-        return plan_of(problem, self.name, costs, segment(asked), given)
+        limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
+        wanted: dict[Order, list[str]] = {}
+        for order in EXPLORED if problem.order is None else (problem.order,):
+            wanted.setdefault(assumed(order), []).append(order)
+        for replicate in (False, True) if self._replicate is None else (self._replicate,):
+            level = flat(machine, devices if replicate else min(devices, len(costs.nodes)))
+            for assumption, orders in wanted.items():
+                for parts in micro_batch_counts(problem):
+                    given = Assumptions(order=assumption, micro_batches=parts)
+                    try:
+                        asked = SegmentationProblem(costs, (level,), replicate, limit, "latency", given)
+                        cut = segment(asked)
+                    except RequestError as error:
+                        refusals.append(error)
+                        continue
+                    # A stage by itself takes turns with nobody.
+                    for order in orders if len(cut.stages) > 1 else orders[:1]:
+                        yield finalist(problem, self.name, asked, cut, order)

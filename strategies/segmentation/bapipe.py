@@ -3,23 +3,30 @@
 order      micro-batches  stages  step
 1f1b-sno   8              2       2.1 ms
 gpipe      8              2       2.4 ms
+
+The exploration's own clock says in which order its pipelines are simulated; the simulator decides, among them and plans
+without a pipeline, of which BaPipe falls back to data parallelism (see `finalists`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-from maniple.strategies.pipeline.machine_levels import flat
+from maniple.strategies.pipeline.machine_levels import flat, share_bytes
 from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.pipeline_timing import RUNS_AS
+from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
 from maniple.strategies.segmentation.order_search import explore
 from maniple.strategies.segmentation.segment import load_compiled
-from maniple.strategies.segmentation.stage_plan import plan_of
+from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
 if TYPE_CHECKING:
-    from maniple.operators.plan.plan import Plan, Term
+    from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.segmentation.finalists import Finalist
+    from maniple.strategies.segmentation.order_search import Candidate
 
 __all__: list[str] = []
 
@@ -30,51 +37,47 @@ class BaPipe(AbstractDirectStrategy):
 
     Args:
         asynchronous: whether processors overlap transfers and both passes by themselves.
-        micro_batches: the numbers to try; those above the batch are left out.
         memory_bytes: of each processor; by default its share of its memory.
-        times: the cost model; by default the roofline.
+        times: the cost model; by default the problem's.
     """
 
     name: ClassVar[str] = "bapipe"
+    pipelines: ClassVar[bool] = True
 
     def __init__(
-        self,
-        *,
-        asynchronous: bool = False,
-        micro_batches: tuple[int, ...] = (1, 2, 4, 8, 16),
-        memory_bytes: float | None = None,
-        times: CostModel | None = None,
+        self, *, asynchronous: bool = False, memory_bytes: float | None = None, times: CostModel | None = None
     ) -> None:
-        self._asynchronous, self._micro_batches = asynchronous, micro_batches
+        self._asynchronous = asynchronous
         self._memory_bytes, self._times = memory_bytes, times
 
     def load_compiled(self) -> None:
-        """Compile the searches of pipelines, or load them."""
+        """Compile the searches of pipelines and the simulator, or load them."""
         load_compiled()
+        load_simulator()
 
     def plan(self, problem: Problem) -> Plan:
-        """The plan for a problem.
+        """The plan for a problem: where an order or micro-batches are asked for, a pipeline.
 
         Raises:
             RequestError: no order has a partition that fits, or something else than time is to be minimised.
         """
         graph, machine = problem.graph, problem.machine
-        share = min(memory.capacity_bytes / len(machine.processors_of(memory.id)) for memory in machine.memories)
-        costs = cost_graph(graph, machine, self._times)
-        level = flat(machine, min(len(machine.processors), len(costs.nodes)))
+        costs = cost_graph(graph, machine, self._times or problem.costs)
         candidates = explore(
             costs,
-            level,
-            memory_bytes=share if self._memory_bytes is None else self._memory_bytes,
+            flat(machine, min(len(machine.processors), len(costs.nodes))),
+            memory_bytes=share_bytes(machine) if self._memory_bytes is None else self._memory_bytes,
             asynchronous=self._asynchronous,
-            micro_batches=[count for count in self._micro_batches if count <= graph.batch] or [1],
+            micro_batches=micro_batch_counts(problem),
         )
-        best = candidates[0]
-        plan = plan_of(problem, self.name, costs, best.segmentation, best.given)
-        reasons = dict(plan.explanation)
-        runner_up = next((c for c in candidates if c.variation != best.variation), None)
-        terms: list[tuple[str, Term]] = [("variation", best.variation.name), ("step_s", best.step_s)]
-        if runner_up is not None:
-            terms += [("runner-up", runner_up.variation.name), ("runner-up step_s", runner_up.step_s)]
-        explanation = tuple((name, (*values, *terms) if name == "" else values) for name, values in reasons.items())
-        return replace(plan, explanation=explanation)
+        wanted = None if problem.order is None else assumed(problem.order)
+        fitting = [each for each in candidates if wanted is None or wanted == assumed(RUNS_AS[each.variation.order])]
+        if not fitting:
+            raise RequestError(f"bapipe: order {problem.order!r} is none of those that it explores, or does not fit")
+        found = [self._finalist(problem, each, problem.order or "") for each in fitting]
+        return choose(problem, self.name, found, rivals(problem, found))
+
+    def _finalist(self, problem: Problem, candidate: Candidate, order: str) -> Finalist:
+        asked = candidate.asked
+        own = finalist(problem, self.name, asked, candidate.segmentation, order)
+        return own.explored(candidate.variation.name, candidate.step_s)

@@ -20,6 +20,7 @@ import numpy as np
 
 from maniple.process.error import RequestError, nearest
 from maniple.strategies.pipeline import pair_kernels as pairs
+from maniple.strategies.pipeline.coarse_graph import CoarseGraph
 from maniple.strategies.pipeline.stage_costs import (
     FLUSHED,
     cut_ticks,
@@ -28,7 +29,6 @@ from maniple.strategies.pipeline.stage_costs import (
     transfer_s,
     work_s,
 )
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph
 from maniple.strategies.segmentation.pipeline_cost import cut_bytes
 from maniple.strategies.segmentation.pipeline_space import MOST_PAIRED, Space, trace_cuts
 from maniple.strategies.segmentation.throughput import Answer, approximate, does_not_fit, most_states

@@ -68,14 +68,14 @@ class Candidate:
         micro_batches: into how many the mini-batch is cut.
         segmentation: the partition.
         step_s: seconds of a mini-batch, event by event, weights' synchronisation included.
-        given: the assumptions that it was found under.
+        asked: the partition search's problem, with the assumptions that it was found under.
     """
 
     variation: Variation
     micro_batches: int
     segmentation: Segmentation
     step_s: float
-    given: Assumptions
+    asked: SegmentationProblem
 
 
 def explore(
@@ -126,7 +126,7 @@ def explore(
             step = pipeline_s(times, variation.order, count, variation.transfers) + _synchronization(
                 problem, segmentation
             )
-            found.append(Candidate(variation, count, segmentation, step, assumed))
+            found.append(Candidate(variation, count, segmentation, step, problem))
     if not found:
         raise refusal or RequestError(f"{graph.name}: expected at least one number of micro-batches to try")
     return tuple(sorted(found, key=lambda candidate: candidate.step_s))

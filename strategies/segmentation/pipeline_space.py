@@ -14,10 +14,10 @@ from maniple.strategies.pipeline.stage_costs import Clock, clock_for, cut_ticks,
 from maniple.strategies.segmentation.bottleneck import Cut, Found, Loads, least_bottleneck
 
 if TYPE_CHECKING:
+    from maniple.strategies.pipeline.coarse_graph import CoarseGraph
     from maniple.strategies.pipeline.ideals import Index, Ticks
     from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.pipeline.sweep_kernels import Small
-    from maniple.strategies.segmentation.coarse_graph import CoarseGraph
 
 __all__: list[str] = []
 

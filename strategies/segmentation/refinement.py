@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph, Group
-from maniple.strategies.segmentation.linear_order import ORDERS
+from maniple.strategies.pipeline.coarse_graph import CoarseGraph, Group
+from maniple.strategies.pipeline.linear_order import ORDERS
 from maniple.strategies.segmentation.pipeline_space import Part, Space
 
 if TYPE_CHECKING:

@@ -5,79 +5,86 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from maniple.operators.pipeline_order.named_order import ORDERS
 from maniple.operators.plan.plan import StagePlan
-from maniple.process.error import RequestError
 from maniple.strategies.interface.placement import complete, shared
-from maniple.strategies.pipeline.pipeline_timing import RUNS_AS
+from maniple.strategies.pipeline.pipeline_timing import RUNS_AS, pipeline_s
+from maniple.strategies.segmentation.finalists import Finalist
+from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.pipeline_text import ids
 
 if TYPE_CHECKING:
-    from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import OperatorPlan, Plan, Term
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.problem import Segmentation
-    from maniple.strategies.pipeline.stage_costs import Assumptions
+    from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
+    from maniple.strategies.pipeline.stage_costs import Order
 
 __all__: list[str] = []
 
 
-def plan_of(problem: Problem, strategy: str, costs: CostGraph, found: Segmentation, given: Assumptions) -> Plan:
-    """The plan that places every operator of a pipeline's stage on the stage's processors.
+def staged(problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation) -> Plan:
+    """The plan that places every operator of a pipeline's stage on the stage's processors, which share its samples.
 
-    Stages take turns with micro-batches in the order for which they were chosen, and the replicas of a stage split the
-    samples of each. Where a graph cannot run so, as with exact batch normalization within a stage, the mini-batch runs
-    whole, and the explanation says why.
+    Its stages take no turns yet: each works on the whole mini-batch.
 
     Args:
         problem: the graph and the machine.
         strategy: name of the strategy that found the pipeline.
-        costs: the graph of costs that was cut, whose nodes are operators with those beside them.
+        asked: the partition search's problem, whose nodes are operators with those beside them.
         found: the pipeline.
-        given: what was assumed.
     """
     graph = problem.graph
     operators: dict[str, OperatorPlan] = {}
     stages: list[StagePlan] = []
-    reasons: list[tuple[str, tuple[tuple[str, Term], ...]]] = []
+    reasons: dict[str, tuple[tuple[str, Term], ...]] = {}
     for number, stage in enumerate(found.stages):
-        names = ids(costs, stage.nodes)
+        names = ids(asked.graph, stage.nodes)
         operators |= {name: shared(graph, graph.node(name), stage.devices) for name in names}
         inside = set(names)
         stages.append(StagePlan(tuple(node.name for node in graph.nodes if node.name in inside)))
-        reasons += [(name, (("stage", number), ("stage_load_s", stage.load_s))) for name in names]
-    terms: tuple[tuple[str, Term], ...] = (
-        ("pipeline order", given.order),
-        ("micro-batches", given.micro_batches),
-        ("stages", len(found.stages)),
+        reasons |= dict.fromkeys(names, (("stage", number), ("stage_load_s", stage.load_s)))
+    ordered = tuple((node.name, operators[node.name]) for node in graph.nodes)
+    explanation = tuple((node.name, reasons[node.name]) for node in graph.nodes)
+    return replace(complete(problem, strategy, ordered, explanation), stages=tuple(stages))
+
+
+def finalist(
+    problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation, order: str = ""
+) -> Finalist:
+    """A pipeline in its order.
+
+    Args:
+        problem: the graph and the machine.
+        strategy: name of the strategy that found it.
+        asked: the partition search's problem.
+        found: the pipeline.
+        order: in which stages take turns, by name or as text; by default the one that was assumed.
+    """
+    given, plan = asked.assumptions, staged(problem, strategy, asked, found)
+    runs, count, parts = order or RUNS_AS[given.order], len(found.stages), given.micro_batches
+    times = stage_times(asked, found)
+    bound_s = parts * max(each.both_s for each in times)  # the processor of some stage computes for so long
+    shown = runs if runs in ORDERS else "an order written out"
+    told: tuple[tuple[str, Term], ...] = (
+        ("pipeline order", shown),
+        ("micro-batches", parts),
+        ("stages", count),
         ("bottleneck_s", found.bottleneck_s),
-        ("predicted_s", found.value_s),
-        ("lower_bound_s", found.lower_bound_s),
+        ("bound_s", bound_s),
+        ("partition_s", found.value_s),
         ("exact", found.exact),
         ("states", found.states),
     )
-    ordered = tuple((node.name, operators[node.name]) for node in graph.nodes)
-    explained = dict(reasons)
-    explanation = tuple((node.name, explained[node.name]) for node in graph.nodes)
-    plan = replace(complete(problem, strategy, ordered, (*explanation, ("", terms))), stages=tuple(stages))
-    pipelined, refusal = _in_turn(plan, graph, given)
-    runs: Term = "the mini-batch whole: " + refusal
-    if pipelined.pipeline is not None:
-        runs = f"{pipelined.pipeline.order}, {pipelined.pipeline.micro_batches} micro-batches"
-    return replace(pipelined, explanation=(*explanation, ("", (*terms, ("runs", runs)))))
+    return Finalist(
+        f"{shown}, {count} stage{'s' * (count > 1)}, {parts} micro-batch{'es' * (parts > 1)}",
+        plan.with_pipeline(order=runs, micro_batches=parts),
+        pipeline_s(times, given.order, parts, given.transfers),
+        bound_s,
+        told,
+    )
 
 
-def _in_turn(plan: Plan, graph: Graph, given: Assumptions) -> tuple[Plan, str]:
-    """The plan as a pipeline of its stages; or as it is, and why."""
-    if len(plan.stages) == 1 or given.micro_batches == 1:
-        return plan, "one stage" if len(plan.stages) == 1 else "one micro-batch"
-    if given.order not in RUNS_AS:
-        return plan, f"order {given.order} has no flush"
-    from maniple.operators.lowering.expansion import check_turns  # lowering, which most do without
-
-    made = plan.with_pipeline(order=RUNS_AS[given.order], micro_batches=given.micro_batches)
-    try:
-        check_turns(graph, made)
-    except RequestError as error:
-        return plan, str(error).splitlines()[-1].strip()
-    return made, ""
+def assumed(order: str) -> Order:
+    """What a partition search takes for granted of an order: when passes go, and how many micro-batches are held."""
+    known: dict[str, Order] = {"gpipe": "gpipe", "early_backward": "1f1b-so"}
+    return known.get(order, "1f1b")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from maniple.process.error import RequestError
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compress
+from maniple.strategies.pipeline.coarse_graph import CoarseGraph, compress
 from maniple.strategies.segmentation.hierarchy import MOST_TABLED, Hierarchy
 from maniple.strategies.segmentation.pipeline_cost import stages
 from maniple.strategies.segmentation.pipeline_space import MOST_PAIRED, NodeCosts, Space

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from maniple.process.error import RequestError
+from maniple.strategies.pipeline.coarse_graph import CoarseGraph
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Level
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph
 from maniple.strategies.segmentation.pipeline_space import NodeCosts, Space
 from maniple.strategies.segmentation.refinement import lines, refine
 from maniple.strategies.segmentation.segment import load_compiled, segment

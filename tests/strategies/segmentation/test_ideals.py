@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from maniple.strategies.pipeline.coarse_graph import CoarseGraph, compress, order
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.ideals import Lattice, Links, chain, enumerate_ideals
+from maniple.strategies.pipeline.linear_order import ORDERS
 from maniple.strategies.pipeline.profile import read_profile
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph, compress, order
-from maniple.strategies.segmentation.linear_order import ORDERS
 
 Fixture = Callable[..., Any]
 

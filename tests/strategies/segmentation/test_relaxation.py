@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
+from maniple.strategies.pipeline.coarse_graph import CoarseGraph
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Level
-from maniple.strategies.segmentation.coarse_graph import CoarseGraph
 from maniple.strategies.segmentation.pipeline_space import NodeCosts, Space
 from maniple.strategies.segmentation.relaxation import Slots, groupings, two_level_bound
 from maniple.strategies.segmentation.segment import segment

@@ -1,0 +1,139 @@
+"""Branching pipelines: series and parallel parts, stages beside each other, against all ways of small graphs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from math import inf
+
+import pytest
+
+from maniple.operators.graph.graph import Graph
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.pipeline.branching import Block, branching, mask_of, series
+from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
+from maniple.strategies.segmentation.graphpipe import GraphPipe
+
+
+def graph_of(count: int, edges: list[tuple[int, int]], seconds: list[float] | None = None) -> CostGraph:
+    times = seconds or [1.0] * count
+    nodes = [CostNode(f"n{place}", "", times[place], 0.0, 1, 1) for place in range(count)]
+    return CostGraph.in_order("drawn", nodes, [(f"n{a}", f"n{b}") for a, b in edges])
+
+
+def towers(chance: random.Random) -> CostGraph:
+    """Branches of one or two nodes that meet in a row of others."""
+    lengths = [chance.randint(1, 2) for _ in range(chance.randint(2, 3))]
+    edges, ends, count = list[tuple[int, int]](), list[int](), 0
+    for length in lengths:
+        edges += [(node, node + 1) for node in range(count, count + length - 1)]
+        count += length
+        ends.append(count - 1)
+    edges += [(end, count) for end in ends]
+    rest = chance.randint(0, 1)
+    edges += [(count + node, count + node + 1) for node in range(rest)]
+    count += rest + 1
+    return graph_of(count, edges, [float(chance.randint(1, 9)) for _ in range(count)])
+
+
+def partitions(nodes: list[int], most: int) -> Iterator[list[list[int]]]:
+    """All ways to put nodes into at most so many groups."""
+    if not nodes:
+        yield []
+        return
+    first, *rest = nodes
+    for found in partitions(rest, most):
+        for place in range(len(found)):
+            yield [*found[:place], [first, *found[place]], *found[place + 1 :]]
+        if len(found) < most:
+            yield [[first], *found]
+
+
+def is_ordered(graph: CostGraph, groups: list[list[int]]) -> bool:
+    """Whether groups wait for each other in no circle."""
+    home = {node: number for number, group in enumerate(groups) for node in group}
+    waits = {number: {home[a] for a, b in graph.edges if home[b] == number} - {number} for number in range(len(groups))}
+    while free := [number for number, others in waits.items() if not others]:
+        for number in free:
+            del waits[number]
+        for others in waits.values():
+            others.difference_update(free)
+    return not waits
+
+
+def load(graph: CostGraph, mask: int) -> float:
+    return sum(node.compute_s for place, node in enumerate(graph.nodes) if mask >> place & 1)
+
+
+def test_a_graph_falls_apart_into_rows_and_branches() -> None:
+    #   0 -> 1 -> 4 -> 5     2 -> 3 -> 4      two branches, then a row
+    graph = graph_of(6, [(0, 1), (1, 4), (2, 3), (3, 4), (4, 5)])
+    assert series(graph) == (Block(((0, 1), (2, 3))), 4, 5)
+    # a skip makes no branch; and branches within a branch
+    assert series(graph_of(4, [(0, 1), (1, 2), (0, 2), (2, 3)])) == (0, 1, 2, 3)
+    nested = graph_of(6, [(0, 1), (0, 2), (1, 4), (2, 3), (3, 4), (0, 4), (4, 5)])
+    assert series(nested) == (0, Block(((1,), (2, 3))), 4, 5)
+    # neither: all of the upper feed all of the lower but one
+    knotted = graph_of(4, [(0, 2), (0, 3), (1, 3)])
+    assert series(knotted) == (0, 1, 2, 3)
+    assert mask_of(series(nested)) == 0b111111
+
+
+def test_the_slowest_stage_is_as_fast_as_of_any_stages_that_wait_in_no_circle() -> None:
+    """A bound in all cases, and met in most: branches that are cut in the middle share no stage with others."""
+    met = 0
+    for seed in range(60):
+        chance = random.Random(seed)
+        graph, devices = towers(chance), chance.randint(1, 4)
+        cuts = branching(graph, devices, lambda mask, graph=graph: load(graph, mask))  # type: ignore[misc]
+        groups = [[node for node in range(len(graph.nodes)) if cut.nodes >> node & 1] for cut in cuts]
+        assert sorted(node for group in groups for node in group) == list(range(len(graph.nodes)))
+        assert len(cuts) <= devices
+        home = {node: number for number, group in enumerate(groups) for node in group}
+        assert all(home[a] <= home[b] for a, b in graph.edges), "stages read from earlier ones"
+        found, least = max(load(graph, cut.nodes) for cut in cuts), inf
+        for ways in partitions(list(range(len(graph.nodes))), devices):
+            if is_ordered(graph, ways):
+                least = min(least, max(sum(graph.nodes[node].compute_s for node in group) for group in ways))
+        assert found >= least - 1e-9
+        met += found <= least + 1e-9
+    assert met >= 48
+
+
+def test_replicas_share_what_one_device_cannot_take_in_time() -> None:
+    graph = graph_of(3, [(0, 1), (1, 2)], [6.0, 1.0, 1.0])
+    cuts = branching(graph, 4, lambda mask: load(graph, mask), replicate=True)
+    assert [(cut.nodes, cut.replicas) for cut in cuts] == [(0b001, 3), (0b110, 1)]
+
+
+def test_stages_beside_each_other_have_fewer_micro_batches_under_way() -> None:
+    """Two towers on four processors: GraphPipe's stages are two deep, and its first hold two micro-batches, not four.
+
+    stage    0            1            2            3
+    reads    -            0            -            1 2
+    """
+    g = Graph("towers")
+    ends = []
+    for tower in range(2):
+        h = g.input(f"x{tower}", (16, 256))
+        for _ in range(4):
+            h = g.relu(g.linear(h, 256))
+        ends.append(h)
+    g.loss(g.cross_entropy(g.linear(g.add(*ends), 8), g.input("y", (16,), dtype="int64")))
+    problem = Problem(g, Machine.preset("p100x4"), order="1f1b", micro_batches=8)
+    plan = GraphPipe(replicate=False).plan(problem)
+    order = plan.order(g)
+    assert order is not None
+    assert len(plan.stages) >= 3
+    assert max(order.in_flight()) < len(plan.stages)
+    first = set(plan.stages[0].operators)
+    assert any(not first & set(stage.operators) for stage in plan.stages[1:-1])
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_a_row_is_cut_as_well_as_any(devices: int) -> None:
+    graph = graph_of(6, [(node, node + 1) for node in range(5)], [3.0, 1.0, 4.0, 1.0, 5.0, 2.0])
+    least = {1: 16.0, 2: 8.0, 3: 7.0}
+    cuts = branching(graph, devices, lambda mask: load(graph, mask))
+    assert max(load(graph, cut.nodes) for cut in cuts) == least[devices]
