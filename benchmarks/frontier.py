@@ -53,6 +53,7 @@ def search(name: str, graph: mp.Graph, machine: str, simulated: int) -> dict[str
         "points": len(state.solution.points),
         "epsilon": state.solution.epsilon,
         "inexact": len(state.solution.inexact),
+        "gap": state.solution.gap,
         "model_s": round(tables_s, 2),
         "solve_s": round(search_s - tables_s, 2),
         "search_s": round(search_s, 2),

@@ -21,6 +21,7 @@ import click
 import maniple as mp
 from maniple.models import model
 from maniple.strategies.frontier import pareto
+from maniple.strategies.search.memory_fit import needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def single(folder: Path, name: str, devices: int, limit: int) -> dict[str, list[
         graph, machine = model(name), mp.Machine.preset(f"v100x{devices}")
         found = {}
         for strategy, where in (("optcnn", machine), ("soap", machine.capped(limit))):
-            asked = {"proposals": PROPOSALS} if strategy == "soap" else {}
+            proposals = PROPOSALS if strategy == "soap" else None
             try:
-                plan = mp.search(graph, where, strategy=strategy, **asked)
+                plan = mp.search(graph, where, strategy=strategy, proposals=proposals)
             except mp.RequestError:
                 continue
             found[strategy] = told(graph, machine, plan)
@@ -67,7 +68,7 @@ def single(folder: Path, name: str, devices: int, limit: int) -> dict[str, list[
 def told(graph: mp.Graph, machine: mp.Machine, plan: Plan) -> list[float]:
     """The seconds of a step and the bytes of the memory that holds most."""
     simulation = Simulation(graph, machine, plan)
-    return [simulation.makespan_ns / 1e9, max(simulation.allocated_bytes() or ())]
+    return [simulation.makespan_ns / 1e9, max(simulation.allocated_bytes() or needed_bytes(simulation))]
 
 
 def ends(found: mp.Frontier) -> tuple[FrontierPoint, FrontierPoint, FrontierPoint]:

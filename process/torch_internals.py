@@ -47,6 +47,11 @@ def is_composite(target: Overload) -> bool:
     return target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
 
 
+def fused_descent() -> Any:
+    """The update of several parameters by gradient descent in one pass over memory each; None where torch has none."""
+    return getattr(torch, "_fused_sgd_", None)
+
+
 @cache
 def out_variant(target: Overload, device: str) -> tuple[Overload, tuple[str, ...]] | None:
     """The operator that writes the same to given memory, and the names of what it is given for each result.

@@ -110,6 +110,19 @@ def test_what_no_plan_fits_is_refused_with_the_least_that_any_needs() -> None:
     on_ranks(2, body)
 
 
+def test_a_frontier_of_another_graph_or_of_more_processors_is_refused() -> None:
+    lean, _ = ends()
+    assert lean.plan.processors_used() == (0, 1)
+
+    def body(world: World) -> None:
+        with pytest.raises(RequestError, match="graph"):
+            mp.Trainer(network(64), frontier(), optimizer=OPTIMIZER, world=world)
+        with pytest.raises(RequestError, match="runs on processors 0 to 0: the fewest that any needs are 2"):
+            new(world, replace(frontier(), points=(lean,)))
+
+    on_ranks(1, body)
+
+
 def test_a_plan_too_large_with_what_its_bodies_take_leaves_the_next_one() -> None:
     lean, fast = ends()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numba
@@ -15,6 +16,7 @@ from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.training.clipping import Clipping, bounded, bounded_by_torch, on_host, scale
 from maniple.process.compilation.compiled import kernel
+from maniple.process.torch_internals import fused_descent
 
 if TYPE_CHECKING:
     from maniple.operators.training.descent import SGD
@@ -178,7 +180,13 @@ def _by_torch_varying(
 
 
 def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:
-    """The operations of torch.optim.SGD in its order; they may use several cores."""
+    """The operations of torch.optim.SGD, on several cores: in one pass where torch has that, else in its order."""
+    fused, tensors = fused_descent(), (value, gradient, *states)
+    if fused is not None and value.device.type == "cpu" and all(tensor.is_contiguous() for tensor in tensors):
+        numbers = {"lr": optimizer.lr, "weight_decay": optimizer.weight_decay, "momentum": optimizer.momentum}
+        kind = {"dampening": 0.0, "nesterov": optimizer.nesterov, "maximize": False, "is_first_step": False}
+        lists = [value], [gradient], list(states)
+        return partial(fused, *lists, **numbers, **kind)
     steps = CallSequence()
     slope = gradient
     if optimizer.weight_decay or optimizer.nesterov:

@@ -115,6 +115,7 @@ def document(found: Frontier, search_s: float | None) -> dict[str, object]:
         "model_points": found.model_points,
         "simulated": found.simulated,
         "inexact": list(found.inexact),
+        "gap": found.gap,
         "time_correlation": found.time_correlation,
         "memory_correlation": found.memory_correlation,
         **({} if search_s is None else {"search_s": search_s}),
@@ -131,6 +132,8 @@ def text(found: Frontier) -> str:
     proved = f"no plan of the space is better than the model's points by more than {100 * found.epsilon:.3g} % there"
     if found.inexact:
         proved = f"inexact: operators {', '.join(found.inexact)}"
+        if found.gap is not None:
+            proved += f"; no plan of the space is better than the model's points by more than {100 * found.gap:.3g} %"
     elif not found.exact:
         proved = "the search ended before all points were simulated"
     return "\n".join(

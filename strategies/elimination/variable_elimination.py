@@ -290,7 +290,11 @@ def begin(
     made = VariableElimination(semiring, tuple(sizes), entries, known, widths, closed, (), (), met, depths, None, {})
     if not squares:
         return made
-    return replace(made, equals={number: _number(made.numbers, number, found) for number, found in enumerate(known)})
+    equals = {number: _number(made.numbers, number, found) for number, found in enumerate(known)}
+    counts = Counter(equals.values())
+    # Where no step has more equal ones than its operator has choices, no chain is long enough, and none is looked for.
+    long = any(counts[step] > sizes[number] > 1 for number, step in equals.items())
+    return replace(made, equals=equals) if long else made
 
 
 def finish(elimination: AnyElimination, eliminations: int) -> list[AnyElimination]:

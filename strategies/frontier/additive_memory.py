@@ -61,13 +61,13 @@ class AdditiveMemory:
         self._memories = len(operators.machine.memories)
         self._hulls_of: dict[object, Hulls] = {}
 
-    def own_bytes(self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes]]) -> int:
+    def own_bytes(self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes | None]]) -> int:
         """The bytes of an operator under a choice in the memory that holds most of them.
 
         Args:
             number: the operator.
             choice: its choice.
-            homes: the weights that it uses, and where they live.
+            homes: the weights that it uses, and where they live; None: nothing is counted but what is used of one.
         """
         if not self._operators.needs(number):
             return 0
@@ -106,13 +106,14 @@ class AdditiveMemory:
             found += self._itemsize(tensor) * _growths(made, read)
         return found
 
-    def _weight_bytes(self, tensor: int, place: int, placed: Placed, home: HomeBoxes) -> npt.NDArray[np.float64]:
+    def _weight_bytes(self, tensor: int, place: int, placed: Placed, home: HomeBoxes | None) -> npt.NDArray[np.float64]:
         """By memory this user's equal part of a weight: its value, its gradient, and what an optimizer keeps."""
         itemsize, sharing = self._itemsize(tensor), self._operators.sharing(tensor)
-        lives = self._hull([(home.held[:, 0], home.held)])
+        held = [] if home is None else [(home.held[:, 0], home.held)]
+        lives = self._hull(held)
         used = [(self._operators.memory_of[use.processors], use.shape.boxes) for use in placed.of(_value(place))]
         given = placed.of(("gradient", "operand", place))
-        total = _volumes(self._hull([(home.held[:, 0], home.held), *used]))
+        total = _volumes(self._hull([*held, *used]))
         if given:
             total = total + self._contributed(given) + self._operators.states * _volumes(lives)
         found: npt.NDArray[np.float64] = itemsize * total / sharing

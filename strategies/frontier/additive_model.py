@@ -7,7 +7,8 @@ Time is OptCNN's additive cost, memory the additive one. Where the weights of an
                   use a part of their own                            gathered, gradients scattered
     where used    each part at all who use it                        nothing to gather; states and updates several times
 
-A weight that several operators use lives where its default home is, and each of them bears an equal part.
+A weight that several operators use lives where its default home is, and each of them bears an equal part (see
+`shared_weight`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from maniple.operators.rules.configuration import WeightPlan
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
+from maniple.strategies.frontier.shared_weight import SharedWeights
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
 
 if TYPE_CHECKING:
@@ -72,8 +74,10 @@ class Model:
         return found[0], found[1]
 
 
-def additive_model(problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> tuple[Model, AdditiveCost]:
-    """The model of a graph.
+def additive_model(
+    problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]
+) -> tuple[Model, AdditiveCost, SharedWeights]:
+    """The model of a graph, what its times are made of, and the weights that it prices user by user.
 
     Args:
         problem: the graph and the machine.
@@ -97,7 +101,8 @@ def additive_model(problem: Problem, space: Space, choices: Sequence[Sequence[Ch
         if id(seconds) not in edges:
             edges[id(seconds)] = memory.edge_bytes(*pair, choices), np.rint(seconds / NS).astype(np.int64)
         between[pair] = edges[id(seconds)]
-    return Model(tuple(terms), between), cost
+    model = Model(tuple(terms), between)
+    return model, cost, SharedWeights(model, cost, memory, choices)
 
 
 def _own_term(cost: AdditiveCost, memory: AdditiveMemory, number: int, choices: Sequence[Choice]) -> Term:

@@ -79,11 +79,14 @@ class Solution:
         epsilon: by what share a point may need more memory, and more ticks, than an assignment that it stands for.
         inexact: the operators that kept a choice because tables would have been too large; of the others, epsilon
             says how exact the answer is.
+        gap: by what share a plan may need less memory and less time than a point that stands for it, where weights are
+            shared; None where no weight is, or it is not known.
     """
 
     points: tuple[Found, ...]
     epsilon: float
     inexact: tuple[int, ...]
+    gap: float | None = None
 
 
 def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> Solution:

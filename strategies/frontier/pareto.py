@@ -28,6 +28,7 @@ from maniple.runtime.machine.machine import Machine
 from maniple.strategies.frontier.additive_model import Model, additive_model, plan_where_used
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import Solution, solve
+from maniple.strategies.frontier.shared_weight import gap
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint, undominated
 from maniple.strategies.interface.space import Choice, Space
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.operators.plan.plan import Plan
+    from maniple.strategies.frontier.shared_weight import SharedWeights
     from maniple.strategies.frontier.weighted_sum import Found
     from maniple.strategies.optcnn.additive_cost import AdditiveCost
 
@@ -47,6 +49,8 @@ __all__: list[str] = []
 
 EPSILON = 0.01
 """By what share a plan of the space may need less memory and less time by the model than the one that stands for it."""
+BOUND_EPSILON = 0.05
+"""Within which the bound of shared weights is a frontier: with less it would take as long as the frontier itself."""
 SIMULATED = 64
 """So many points are simulated at most."""
 
@@ -63,6 +67,7 @@ class ParetoState:
         cache: what regions add to a step, kept from one simulation to the next.
         model: the additive model, once it is there.
         cost: what it was made from.
+        shared: the weights that several operators use.
         solution: its frontier, once it is known.
         waiting: the points of it that are still to be simulated.
         simulated: those that are.
@@ -74,6 +79,7 @@ class ParetoState:
     cache: RegionCache
     model: Model | None = None
     cost: AdditiveCost | None = None
+    shared: SharedWeights | None = None
     solution: Solution | None = None
     waiting: tuple[Found, ...] = ()
     simulated: tuple[FrontierPoint, ...] = ()
@@ -100,10 +106,10 @@ class Pareto(AbstractStrategy[ParetoState]):
     def step(self, state: ParetoState) -> ParetoState:
         """The state after the model, the frontier of the model, or one more simulated point."""
         if state.model is None:
-            model, cost = additive_model(state.problem, state.space, state.choices)
-            return replace(state, model=model, cost=cost)
+            model, cost, shared = additive_model(state.problem, state.space, state.choices)
+            return replace(state, model=model, cost=cost, shared=shared)
         if state.solution is None:
-            solution = solve(state.model, EPSILON, available_cores())
+            solution = _proved(solve(state.model, EPSILON, available_cores()), state.shared)
             return replace(state, solution=solution, waiting=_spread(solution.points))
         if not state.waiting:
             return state
@@ -149,6 +155,7 @@ class Pareto(AbstractStrategy[ParetoState]):
             model_points=len(solution.points),
             simulated=len(points),
             inexact=tuple(state.space.names[operator] for operator in solution.inexact),
+            gap=solution.gap,
             time_correlation=rank_correlation([p.model_s for p in points], [p.step_s for p in points]),
             memory_correlation=rank_correlation([p.model_bytes for p in points], [p.peak_memory_bytes for p in points]),
             capacity_bytes=min(memory.capacity_bytes for memory in state.problem.machine.memories),
@@ -177,6 +184,19 @@ def rank_correlation(some: Sequence[float], others: Sequence[float]) -> float | 
     one, other = (np.sign(np.subtract.outer(np.asarray(row), np.asarray(row))) for row in (some, others))
     apart = float(np.sqrt((one != 0).sum() * (other != 0).sum()))
     return float((one * other).sum()) / apart if apart else None
+
+
+def _proved(solution: Solution, shared: SharedWeights | None) -> Solution:
+    """The solution that names the operators whose weights others use, too, and how far it may be from a bound."""
+    if shared is None or not shared.operators:
+        return solution
+    bound = solve(shared.least(), BOUND_EPSILON, available_cores())
+    inexact = tuple(sorted({*solution.inexact, *shared.operators}))
+    if bound.inexact:  # what is found is no bound
+        return replace(solution, inexact=inexact)
+    prices = [shared.together(point) for point in solution.points]
+    least = [(point.memory, point.ticks) for point in bound.points]
+    return replace(solution, inexact=inexact, gap=gap(prices, least, bound.epsilon))
 
 
 def _spread(points: tuple[Found, ...]) -> tuple[Found, ...]:

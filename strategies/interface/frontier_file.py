@@ -25,10 +25,10 @@ __all__: list[str] = []
 Value = TypeVar("Value")
 Point = tuple[float, int, float, int, int, Plan]
 """The measures of a point, in order, and its plan."""
-Figures = tuple[bool, float, int, int, tuple[str, ...], float | None, float | None, int]
+Figures = tuple[bool, float, int, int, tuple[str, ...], float | None, float | None, int, float | None]
 """The figures of the whole, in order."""
 
-VERSION = 3
+VERSION = 4
 """The version of the file that this code reads and writes."""
 FIGURES = (
     "exact",
@@ -39,6 +39,7 @@ FIGURES = (
     "time_correlation",
     "memory_correlation",
     "capacity_bytes",
+    "gap",
 )
 OWN = ("machine", "strategy", "seed", "semantics", "stages", "pipeline", "explanation", "predicted")
 MEASURES = ("step_s", "peak_memory_bytes", "model_s", "model_bytes", "devices")
@@ -132,6 +133,7 @@ def parts(root: Entry) -> tuple[tuple[Point, ...], Figures]:
         None if table["time_correlation"].is_null else table["time_correlation"].number(-1.0),
         None if table["memory_correlation"].is_null else table["memory_correlation"].number(-1.0),
         table["capacity_bytes"].integer(0),
+        None if table["gap"].is_null else table["gap"].number(0.0),
     )
 
 

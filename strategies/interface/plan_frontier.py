@@ -85,11 +85,13 @@ class Frontier:
             point of the model's frontier that stands for it.
         model_points: how many points the model's frontier has; of several frontiers put together, the sum.
         simulated: how many of them were simulated; of several, the sum.
-        inexact: the operators for which a choice was kept that is not proved best.
+        inexact: the operators for which a choice was kept that is not proved best, and those whose weights others use.
         time_correlation: Kendall's rank correlation of the additive and the simulated time of all that was simulated;
             1: the same order, None: of one plan.
         memory_correlation: the same of memory.
         capacity_bytes: what the smallest memory of the machine holds.
+        gap: where weights are shared, by what share a plan may need less memory, and less time, by the additive model
+            than the point that stands for it; None where none is shared, or it is not known.
 
     Raises:
         RequestError: there is no point, or plans are of different graphs.
@@ -104,6 +106,7 @@ class Frontier:
     time_correlation: float | None
     memory_correlation: float | None
     capacity_bytes: int
+    gap: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a frontier without a plan, and plans of different graphs."""
@@ -146,6 +149,7 @@ class Frontier:
             time_correlation=_least(self.time_correlation, other.time_correlation),
             memory_correlation=_least(self.memory_correlation, other.memory_correlation),
             capacity_bytes=min(self.capacity_bytes, other.capacity_bytes),
+            gap=_most(self.gap, other.gap),
         )
 
     @property
@@ -348,6 +352,10 @@ def undominated(points: Iterable[FrontierPoint]) -> tuple[FrontierPoint, ...]:
         if not any(o.peak_memory_bytes <= point.peak_memory_bytes and o.step_s <= point.step_s for o in kept):
             kept.append(point)
     return tuple(kept)
+
+
+def _most(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def _least(one: float | None, other: float | None) -> float | None:

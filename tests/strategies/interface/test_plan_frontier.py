@@ -167,7 +167,7 @@ def test_a_file_gives_any_frontier_back(some: Frontier) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"frontier": 9}, "expected version 3, got 9"),
+        ({"frontier": 9}, "expected version 4, got 9"),
         ({"points": []}, "expected at least one point"),
         ({"graph": 3}, "graph: expected a string"),
         ({"epsilon": -1}, "epsilon: expected a finite number >= 0"),
