@@ -5,12 +5,15 @@
 
 A training step is lowered for one rank, as every rank does, with nothing known from before: `data_parallel`, whose
 layers share their analysis, and a random plan, whose layers share next to nothing. A trace is one rank's: `chain`
-writes ten tiles again and again, `stencil` has four points that read their neighbours. Times are of this thread.
+writes ten tiles again and again, `stencil` has four points that read their neighbours. A world is a data-parallel step
+of 16 samples a rank as a simulator takes it, with all rows of all ranks, timed as they run: on GPUs in hosts of eight,
+`h100xRANKS`. Times are of this thread; memory is the most that the process has had so far, so worlds ascend.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import time
 
 import click
@@ -28,6 +31,8 @@ from maniple.runtime.analysis import template
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
+from maniple.strategies.simulation.compilation import compile_all
+from maniple.strategies.simulation.simulation import Simulation
 
 CLOCK = time.thread_time
 Figures = dict[str, float | int | str]
@@ -43,6 +48,17 @@ def step(name: str, graph: mp.Graph, strategy: str, ranks: int) -> Figures:
     begun = CLOCK()
     schedule = lower(program, FragmentCache(machine))
     return {"what": f"{name}, {strategy}", "ranks": ranks, **figures(len(schedule), CLOCK() - begun)}
+
+
+def world(name: str, image: int, ranks: int) -> Figures:
+    """Lower a data-parallel step of all ranks, and time its rows."""
+    graph, machine = model(name, 16 * ranks, image=image), Machine.preset(f"h100x{ranks}")
+    plan = mp.search(graph, machine, strategy="data_parallel", seed=1)
+    begun = CLOCK()
+    simulation = Simulation(graph, machine, plan)
+    found = figures(len(simulation.ledger.sequence), CLOCK() - begun)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return {"what": f"{name}, world of h100", "ranks": ranks, **found, "most_mb": most}
 
 
 def trace(pattern: str, tasks: int) -> Figures:
@@ -74,17 +90,23 @@ def figures(rows: int, seconds: float) -> Figures:
 @click.option("--model", "name", default="resnet50", help="Model of the training steps.")
 @click.option("--image", default=64, help="Side of its images.")
 @click.option("--ranks", multiple=True, type=int, default=(2, 4), help="Ranks of the training steps.")
+@click.option("--world", "worlds", multiple=True, type=int, default=(64, 256, 1_024), help="Ranks of worlds.")
 @click.option("--tasks", multiple=True, type=int, default=(1_000, 10_000, 100_000), help="Tasks of a trace.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
-def main(*, name: str, image: int, ranks: tuple[int, ...], tasks: tuple[int, ...], as_json: bool) -> None:
+def main(
+    *, name: str, image: int, ranks: tuple[int, ...], worlds: tuple[int, ...], tasks: tuple[int, ...], as_json: bool
+) -> None:
     """Measure and print."""
+    compile_all()
     graph = model(name, 64, image=image)
     found = [step(name, graph, strategy, count) for strategy in ("data_parallel", "random") for count in ranks]
+    found += [world(name, image, count) for count in sorted(worlds)]
     found += [trace(pattern, count) for pattern in ("chain", "stencil") for count in tasks]
     if not as_json:
         for entry in found:
             print(
-                "{what:30} {ranks:3} ranks {rows:7} rows {seconds:8.3f} s {us_per_row:8.1f} us per row".format(**entry)
+                "{what:30} {ranks:4} ranks {rows:7} rows {seconds:8.3f} s {us_per_row:8.1f} us per row".format(**entry),
+                f"{entry['most_mb']} MB" if "most_mb" in entry else "",
             )
     print(json.dumps({"results": found}))
 

@@ -222,3 +222,13 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
 )
 def test_amounts(text: str, value: float) -> None:
     assert amount("--memory", text) == value
+
+
+def test_a_model_is_cut_by_what_its_tasks_take_here(profile: str) -> None:
+    """Measured times are others than the roofline's; a profile has its own."""
+    graph = ("lenet", "--batch", "2", "--stages", "2")
+    measured, roofline = data(*graph, "--costs", "measured"), data(*graph)
+    assert measured["bottleneck_s"] > 0
+    assert measured["bottleneck_s"] != roofline["bottleneck_s"]
+    with pytest.raises(RequestError, match="a profile has costs of its own; leave out --costs measured"):
+        data(profile, "--stages", "2", "--costs", "measured")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from maniple.process.compilation.compiled import inner
-from maniple.regions.columns import boxes, emission, history, row_major, storage, validity
+from maniple.regions.columns import boxes, early_fold, emission, history, row_major, storage, validity
 from maniple.regions.columns.bit_sets import Column
 from maniple.regions.columns.boxes import WIDTH, Boxes
 from maniple.regions.columns.emission import READS, RECORDS, WRITES
@@ -43,6 +43,7 @@ def reduction(
     tiles = np.empty((blocks * keeps, 2 + 2 * len(group)), dtype=np.int64)
     last_cell = NONE
     listed, groups = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.int64)
+    folded, reduced = early_fold.begin(folds, starts, described, len(given[4])), (folds, starts, described)
     for number in range(blocks):
         block = folds[starts[number] : starts[number + 1]]
         owner, description = block[0, 0] // len(described), block[0, 0] % len(described)
@@ -55,14 +56,18 @@ def reduction(
         if not alike:
             last_cell = described[description, 0]
             listed, groups = validity.parts(given, state, last_cell, described[description, 1])
-        # The same contributions as for the block before, and one a memory: nothing is made for a block, and all wait
-        # for the same tasks. Where memories have several, `part` folds them block by block.
-        alike &= len(listed) == len(groups)
+        # The same contributions as for the block before: nothing is made for it, and all wait for the same.
         if alike and not keeps:
             continue
         for part in range(len(groups)):
-            node, tile = emission.part(given, past, kept, use, block, listed, groups[part])
-            if not alike:
+            if groups[part, 2] - groups[part, 1] + groups[part, 3] == 1:
+                node, tile = emission.part(given, past, kept, use, block, listed, groups[part])
+                fresh = not alike
+            else:
+                node, tile, fresh = early_fold.fold(
+                    given, past, kept, use, reduced, folded, number, listed, groups[part]
+                )
+            if fresh:
                 waits[waiting] = node
                 waiting += 1
             if keeps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maniple.regions.collective import recognise
-from maniple.regions.index_space import RectSet, intersect, meets
+from maniple.regions.index_space import RectSet, as_one, intersect, meets
 from maniple.regions.validity import Use, Validity
 from maniple.runtime.analysis.instance_table import InstanceTable
 from maniple.runtime.analysis.instance_table import Node as Node
@@ -264,15 +264,15 @@ class RegionAnalysis:
         base = [self.reserve(part.memory, rect.bounds)] if part.base else []
         return base + [self._contributors[key][0] for key in part.keys]
 
-    def _near_end(self, ordinal: int, number: int, part: Part, fold: Fold) -> int:
-        """Give the one instance that a far memory sends to a fold, folded there first when it has several."""
-        sources = self._sources(part, fold.rect)
+    def _near_end(self, ordinal: int, number: int, part: Part, fold: Fold, rect: IndexSpace) -> int:
+        """Give the one instance that a memory sends to a fold; of several it folds a rectangle first."""
+        sources = self._sources(part, rect)
         if len(sources) == 1:
             return sources[0]
         tag = (ordinal, "partial", number)
-        partial = self.instances.other(part.memory, InstanceKind.STAGING, fold.rect.bounds, tag)
+        partial = self.instances.other(part.memory, InstanceKind.STAGING, rect.bounds, tag)
         processor = self._contributors[part.keys[0]][1]
-        self._emit_fold(processor, partial, sources, fold)
+        self._emit_fold(processor, partial, sources, rect, fold.op.symbol)
         return partial
 
     def _staging(self, ordinal: int, number: int, part: Part, fold: Fold) -> int:
@@ -281,12 +281,12 @@ class RegionAnalysis:
 
     def _merge(self, merge: Merge) -> None:
         sources = [self._contributors[key][0] for key in merge.keys]
-        self._emit_fold(self._contributors[merge.keys[0]][1], sources[0], sources, merge)
+        self._emit_fold(self._contributors[merge.keys[0]][1], sources[0], sources, merge.rect, merge.op.symbol)
 
-    def _emit_fold(self, processor: int, target: int, sources: Sequence[int], fold: Fold | Merge) -> None:
-        accesses = [Access(target, fold.rect, writes=True, slot=0)]
-        accesses += [Access(source, fold.rect, writes=False, slot=i + 1) for i, source in enumerate(sources)]
-        self._emit(Move(RowKind.FOLD, processor, tuple(accesses), op=fold.op.symbol))
+    def _emit_fold(self, processor: int, target: int, sources: Sequence[int], rect: IndexSpace, op: str) -> None:
+        accesses = [Access(target, rect, writes=True, slot=0)]
+        accesses += [Access(source, rect, writes=False, slot=i + 1) for i, source in enumerate(sources)]
+        self._emit(Move(RowKind.FOLD, processor, tuple(accesses), op=op))
 
     def _fold(self, ordinal: int, number: int, fold: Fold, uses: Sequence[PlacedUse]) -> None:
         items: list[int] = []
@@ -294,12 +294,12 @@ class RegionAnalysis:
             if part.memory == fold.target:
                 items += self._sources(part, fold.rect)
                 continue
-            source = self._near_end(ordinal, number, part, fold)
+            source = self._near_end(ordinal, number, part, fold, fold.rect)
             staging = self._staging(ordinal, number, part, fold)
             self._emit_copy(source, staging, fold.rect)
             items.append(staging)
         processor = self._processor(fold.target, fold.rect, uses)
-        self._emit_fold(processor, self.reserve(fold.target, fold.rect.bounds), items, fold)
+        self._emit_fold(processor, self.reserve(fold.target, fold.rect.bounds), items, fold.rect, fold.op.symbol)
 
     def _copy(self, copy: Copy) -> None:
         source, target = (self.reserve(memory, copy.rect.bounds) for memory in (copy.source, copy.target))
@@ -314,10 +314,25 @@ class RegionAnalysis:
         transfers: list[Transfer] = []
         pieces: list[Piece] = []
         accesses: list[Access] = []
+        # A member folds what it has several of once, for all blocks for which the same contributions wait.
+        told: dict[object, int] = {}
+        kinds = [
+            told.setdefault(tuple([(part.memory, part.keys) for part in fold.parts]), len(told))
+            for fold in collective.folds
+        ]
+        shared: dict[tuple[int, int, bool], list[IndexSpace]] = {}
+        for kind, fold in zip(kinds, collective.folds, strict=True):
+            for part in fold.parts:
+                shared.setdefault((kind, part.memory, part.base), []).append(fold.rect)
+        folded: dict[tuple[int, int, bool], int] = {}
         for number, fold in enumerate(collective.folds):
             parts = []
             for part in fold.parts:
-                source = self._near_end(ordinal, number, part, fold)
+                key, several = (kinds[number], part.memory, part.base), len(part.keys) + part.base > 1
+                if not several or key not in folded:
+                    rect = as_one(shared[key]) if several else fold.rect
+                    folded[key] = self._near_end(ordinal, number, part, fold, rect)
+                source = folded[key]
                 accesses.append(Access(source, fold.rect, writes=False, slot=1))
                 if part.memory != fold.target:
                     staging = self._staging(ordinal, number, part, fold)

@@ -21,7 +21,7 @@ from maniple.runtime.schedule.roofline import task_ns
 from maniple.runtime.schedule.schedule import Piece, RowKind, Schedule, csr
 from maniple.runtime.schedule.space import JoinedSpaces
 from maniple.runtime.schedule.traffic import price
-from maniple.runtime.schedule.turns.ring import touches
+from maniple.runtime.schedule.turns.rotation import touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

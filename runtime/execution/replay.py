@@ -83,7 +83,7 @@ class Replay:
             for processor in self.lanes.steps
             if processor in resources.milestones
         }
-        self.cycle = Cycle(schedule) if schedule.rings or any(schedule.lags) else None
+        self.cycle = Cycle(schedule) if schedule.rings or any(each.lag for each in schedule.launches) else None
         """Which run is next, where values live over several."""
         if self.cycle is not None and self._devices:
             raise RequestError(

@@ -15,7 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.process.error import RequestError, RunError
@@ -47,6 +50,8 @@ BETWEEN_HOSTS = Rate(latency_s=100e-6, bandwidth=1e9)
 ASSUMED_MEMORY_BYTES = 8 * 2**30
 """Prior: bytes of memory of a rank of a machine that was not detected."""
 
+_RANK: Callable[[Memory], int] = attrgetter("rank")
+_MEMORY: Callable[[Processor], int] = attrgetter("memory")
 _PRESET = re.compile(r"cpu:([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 
 
@@ -287,15 +292,18 @@ class Machine:
 
     def memories_of(self, rank: int) -> tuple[int, ...]:
         """The ids of the memories of a rank, ascending."""
-        return tuple(memory.id for memory in self.memories if memory.rank == rank)
+        # Memories are in the order of their ranks, processors in that of their memories.
+        first = bisect_left(self.memories, rank, key=_RANK)
+        return tuple(range(first, bisect_right(self.memories, rank, lo=first, key=_RANK)))
 
     def first_of(self, rank: int) -> int:
         """The id of the first processor of a rank."""
-        return next(processor.id for processor in self.processors if self.memories[processor.memory].rank == rank)
+        return self.processors_of(self.memories_of(rank)[0])[0]
 
     def processors_of(self, memory: int) -> tuple[int, ...]:
         """The ids of the processors that share a memory, ascending."""
-        return tuple(processor.id for processor in self.processors if processor.memory == memory)
+        first = bisect_left(self.processors, memory, key=_MEMORY)
+        return tuple(range(first, bisect_right(self.processors, memory, lo=first, key=_MEMORY)))
 
     def processor(self, index: int) -> Processor:
         """A processor by id.

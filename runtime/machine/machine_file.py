@@ -150,9 +150,12 @@ def check_parts(
     for memory in memories:
         if not 0 <= memory.host < len(hosts):
             raise RequestError(f"machine {name}: memory {memory.id}: host {memory.host} does not exist")
+    sharing: dict[int, list[str]] = {}
+    for processor in processors:
+        sharing.setdefault(processor.memory, []).append(processor.kind)
     for owner in memories:
-        kinds = sorted({processor.kind for processor in processors if processor.memory == owner.id})
-        if len(kinds) > 1 or (kinds == ["gpu"] and sum(p.memory == owner.id for p in processors) > 1):
+        kinds = sharing.get(owner.id, [])
+        if len(set(kinds)) > 1 or kinds.count("gpu") > 1:
             raise RequestError(
                 f"machine {name}: memory {owner.id}: expected CPUs that share it, or one GPU that has it to itself"
             )

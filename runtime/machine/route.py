@@ -208,10 +208,13 @@ class Routes:
             for first in set(exits)
             for second in set(entries)
         }
+        if all(reached.values()):
+            return
+        far = {first: {second for second in set(entries) if not reached[first, second]} for first in set(exits)}
         for source in range(self.count):
-            for target in range(self.count):
+            for target in range(self.count) if far[exits[source]] else ():
                 rate = self._rates[self._hosts[source] == self._hosts[target]]
-                joined = (source, target) in self._direct or reached[exits[source], entries[target]]
+                joined = (source, target) in self._direct or entries[target] not in far[exits[source]]
                 if source != target and rate is None and not joined:
                     which = "within_host" if self._hosts[source] == self._hosts[target] else "between_hosts"
                     raise RequestError(

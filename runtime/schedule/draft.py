@@ -14,10 +14,16 @@ receiving rank knows that it has arrived, and so that nobody reads its source fo
     4     .                   (end at p1)         B: 1 and 2 to 4              1, 2
     5     .                   uses B              B: 5 to 5                    4
     ====  ==================  ==================  ===========================  ===============
+
+Steps of two rows conflict where one of them writes what both touch of an instance. In an exchange among n members that
+share memory, n - 1 pushes write blocks of a member's instance and as many read the one block of its own; of the same
+exchange in the next run each block meets itself alone. So steps are looked at by what they touch, and of many such
+spaces only those that meet.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
@@ -25,10 +31,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.regions.index_space import crossing, meets
 from maniple.runtime.schedule.step_table import StepTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule.schedule import Schedule
@@ -39,6 +46,13 @@ Key = tuple[int, int, int, int, int]
 
 Touch = tuple[int, "IndexSpace", bool]
 """A use of an instance: which, what of it, and whether it is written."""
+
+Spaces = dict["IndexSpace", tuple[list[int], list[int]]]
+"""By what they touch of one instance: the steps of a row, by number, that write it, and those that only read it."""
+Users = dict[int, Spaces]
+"""The same by instance."""
+FEW = 64
+"""Below so many comparisons, comparing all costs less than sorting."""
 
 
 class StepKind(IntEnum):
@@ -168,3 +182,38 @@ def _add_movement(
         if found is not None:
             start, end = found
             uses += [(instance, start, start, end, end) for instance in (piece.target, *piece.parts)]
+
+
+def users_of(touches: Iterable[Sequence[Touch]]) -> Users:
+    """Give what uses each instance, from what each step touches."""
+    users: Users = {}
+    for number, used in enumerate(touches):
+        for instance, space, writes in used:
+            users.setdefault(instance, {}).setdefault(space, ([], []))[not writes].append(number)
+    return users
+
+
+def conflicts(earlier: Users, later: Users) -> dict[int, set[int]]:
+    """Give, by step of the later row, the steps of the earlier one that it has to wait for."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for instance in earlier.keys() & later.keys():
+        for first, second in _meeting(earlier[instance], later[instance]):
+            (writers, readers), (rewriters, rereaders) = earlier[instance][first], later[instance][second]
+            for then in rewriters:
+                found[then].update(writers, readers)
+            for then in rereaders if writers else ():
+                found[then].update(writers)
+    return found
+
+
+def _meeting(earlier: Spaces, later: Spaces) -> Iterator[tuple[IndexSpace, IndexSpace]]:
+    """Give what some touch and what others touch, as far as the two share an element."""
+    if len(earlier) * len(later) < FEW:
+        yield from ((first, second) for first in earlier for second in later if meets(first, second))
+        return
+    spaces = [*earlier, *(space for space in later if space not in earlier)]
+    yield from ((space, space) for space in earlier if space in later and not space.is_empty)
+    for one, other in crossing(spaces):
+        for first, second in ((spaces[one], spaces[other]), (spaces[other], spaces[one])):
+            if first in earlier and second in later:
+                yield first, second

@@ -33,16 +33,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.regions.index_space import meets
-from maniple.runtime.schedule.draft import Draft, step_table
+from maniple.runtime.schedule.draft import Draft, conflicts, step_table, users_of
 from maniple.runtime.schedule.draft import StepKind as StepKind
 from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from maniple.regions.index_space import IndexSpace
-    from maniple.runtime.schedule.draft import Touch
+    from maniple.runtime.schedule.draft import Touch, Users
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
@@ -123,7 +121,7 @@ class Layout:
         self.ops: list[list[Draft]] = [self._row(row) for row in range(len(schedule))]
         self.first_after = self._first_after()
         self._following = schedule.rotation.following if schedule.rings else {}
-        self._users: dict[int, dict[int, list[tuple[int, IndexSpace, bool]]]] = {}
+        self._users: dict[int, Users] = {}
 
     def _far(self) -> list[frozenset[int]]:
         """Give the memories of each other rank, as far as it matters when what is planned comes and has gone."""
@@ -228,25 +226,16 @@ class Layout:
 
     def _depend(self, before: int, after: int, *, carried: bool) -> None:
         """Have the steps of a row wait for those of another, or of its run before, that use the same elements."""
-        found: defaultdict[int, set[int]] = defaultdict(set)
-        users, others = self._users_of(before), self._users_of(after)
+        users = self._users_of(before)
         if carried and self._following:  # what lies here now is something else in the next run
             users = {self._following.get(instance, instance): found for instance, found in users.items()}
-        for instance in users.keys() & others.keys():
-            for number, rect, writes in users[instance]:
-                for then, second, rewrites in others[instance]:
-                    if (writes or rewrites) and number not in found[then] and meets(rect, second):
-                        found[then].add(number)
-        for then, needs in found.items():
+        for then, needs in conflicts(users, self._users_of(after)).items():
             self.ops[after][then].needs += [(self.ops[before][number], carried) for number in sorted(needs)]
 
-    def _users_of(self, row: int) -> dict[int, list[tuple[int, IndexSpace, bool]]]:
-        """Give what uses each instance among the steps of a row: the number of the step there, and what it touches."""
+    def _users_of(self, row: int) -> Users:
+        """Give what uses each instance among the steps of a row."""
         if row not in self._users:
-            users = self._users[row] = {}
-            for number, op in enumerate(self.ops[row]):
-                for instance, rect, writes in op.touches:
-                    users.setdefault(instance, []).append((number, rect, writes))
+            self._users[row] = users_of(op.touches for op in self.ops[row])
         return self._users[row]
 
     def _place(self, op: Draft) -> None:

@@ -32,6 +32,7 @@ from maniple.runtime.schedule.movement_plan import (
     LEVELS,
     NAMES,
     RECEIVER,
+    RING_SHAPE,
     SENDER,
     WITHIN,
     Rows,
@@ -75,8 +76,10 @@ def quicker(
     spans, sent = np.full((parts, 2), -1, dtype=np.int64), np.zeros((parts, len(loads)), dtype=np.int64)
     used = np.zeros((parts, len(touched)), dtype=np.int64)
     messages = np.zeros((parts, len(touched)), dtype=np.int64)
+    turns = reduces + spreads
     for plan in range(DIRECT + 1, len(NAMES)):
-        if not movement_plan.suits(plan, rows[5]):
+        # The latencies of a ring alone may be too many: then its phases, as many as members, are not looked at.
+        if not movement_plan.suits(plan, rows[5]) or turns * _latencies(wires, group, plan, rows) >= best[2]:
             continue
         for part in _parts(plan):
             if part >= 0 and spans[part, 0] < 0:
@@ -110,6 +113,38 @@ def _parts(plan: int) -> tuple[int, int]:
     if WITHIN[plan] == FLAT:
         return BETWEEN[plan], -1
     return 3 + WITHIN[plan], 6 + BETWEEN[plan]
+
+
+@leaf
+def _latencies(wires: Wires, group: Table, plan: int, rows: Rows) -> int:
+    """Nanoseconds that the latencies of a plan's ring between hosts, or of all members, come to at least."""
+    if BETWEEN[plan] != RING_SHAPE:
+        return 0
+    row, by_host, first = rows[0], rows[4], rows[5]
+    levels = WITHIN[plan] != FLAT
+    size, most = len(first) - 1 if levels else len(row), 1
+    for host in range(len(first) - 1 if levels else 0):
+        most = max(most, first[host + 1] - first[host])
+    least = np.inf
+    for number in range(most):
+        for place in range(size):
+            after = (place + 1) % size
+            one, other = row[place], row[after]
+            if levels:
+                one = by_host[first[place] + number % (first[place + 1] - first[place])]
+                other = by_host[first[after] + number % (first[after + 1] - first[after])]
+            least = min(least, _latency(wires, group[one, 0], group[other, 0]))
+            least = min(least, _latency(wires, group[other, 0], group[one, 0]))
+    return (size - 1) * int(1e9 * least)
+
+
+@leaf
+def _latency(wires: Wires, source: int, target: int) -> float:
+    """The latency of a route, in seconds."""
+    latency, pair = 0.0, source * len(wires[4]) + target
+    for place in range(wires[0][pair], wires[0][pair + 1]):
+        latency += wires[2][wires[1][place]]
+    return latency
 
 
 @inner

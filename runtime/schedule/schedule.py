@@ -12,7 +12,7 @@ import numpy as np
 from maniple.regions.columns.storage import ADDS
 from maniple.runtime.schedule.instance import Instance as Instance
 from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
-from maniple.runtime.schedule.turns.ring import Rotation
+from maniple.runtime.schedule.turns.rotation import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

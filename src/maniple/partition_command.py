@@ -33,6 +33,7 @@ __all__: list[str] = []
 @click.option("--memory", metavar="SIZE", help="Bytes that each device holds at most, such as 16GiB.")
 @click.option("--objective", default="throughput", show_default=True, help="throughput or latency.")
 @click.option("--batch", type=int, help="Samples of a model's mini-batch.")
+@click.option("--costs", default="analytic", show_default=True, help="A model's: analytic, measured, or a file.")
 @click.option("--order", help="Pipeline order.  [default: pipedream; for latency 1f1b]")
 @click.option("--micro-batches", type=int, help="Parts of a mini-batch.  [default: 1; for latency 8]")
 @click.option("--transfers", help="Transfers overlap with work, or add.  [default: overlap; in placement files add]")
@@ -55,6 +56,7 @@ def partition(
     memory: str | None,
     objective: str,
     batch: int | None,
+    costs: str,
     order: Order | None,
     micro_batches: int | None,
     transfers: Overlap | None,
@@ -83,7 +85,7 @@ def partition(
     moved = (transfers, synchronization, crossings, compression, synchronized)
     given = (order, micro_batches, *moved, gradients, optimizer)
     machine = None if machine_name is None else machine_of(machine_name)
-    graph = request.graph_of(source, machine, batch)
+    graph = request.graph_of(source, machine, batch, costs)
     if graph.devices is not None:
         request.refuse_given(source, replicate or None, machine_name, bandwidth, levels, *given)
         found = _place(graph, stages, goal, limit, states, overlap=transfers == "overlap")

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maniple.costs import ANALYTIC, survey_costs
 from maniple.process.error import RequestError, nearest
 from maniple.request import amount, model_of
 
@@ -66,15 +67,17 @@ def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, membe
     return tuple(Level(count, rate) for count, rate in zip(counts, rates, strict=True))
 
 
-def graph_of(source: str, machine: Machine | None, batch: int | None) -> CostGraph:
+def graph_of(source: str, machine: Machine | None, batch: int | None, costs: str = ANALYTIC) -> CostGraph:
     """The graph of costs of a profile file, of a model of the zoo, or of a graph that a function in a file makes.
 
-    A model's costs are a roofline at the rates of the machine, by default of one-core CPU processors.
+    A model's costs are a roofline at the rates of the machine, by default of one-core CPU processors, unless others are
+    asked for.
 
     Args:
         source: a path that ends with .txt or .json, a name, or ``file.py:callable``.
         machine: whose rates count.
         batch: samples of a model's mini-batch.
+        costs: what a model's tasks take, by name; see `costs_of`.
 
     Raises:
         RequestError: there is no such source, or it is wrong.
@@ -88,8 +91,11 @@ def graph_of(source: str, machine: Machine | None, batch: int | None) -> CostGra
     if source.endswith(_PROFILES) or Path(source).is_file():
         if batch is not None:
             raise RequestError(f"{source}: a profile's costs are those of its own batch; leave out --batch")
+        if costs != ANALYTIC:
+            raise RequestError(f"{source}: a profile has costs of its own; leave out --costs {costs}")
         return read_profile(source)
-    return cost_graph(model_of(source, batch, files=_PROFILES), machine or Machine.preset("cpu:1"))
+    graph, where = model_of(source, batch, files=_PROFILES), machine or Machine.preset("cpu:1")
+    return cost_graph(graph, where, survey_costs(costs, graph, where))
 
 
 def refuse_stages(stages: int) -> None:

@@ -11,10 +11,27 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "lowering.py"
 
 
 def test_it_prints_what_was_asked_for() -> None:
-    sizes = ["--model", "lenet", "--image", "32", "--ranks", "2", "--tasks", "40", "--json"]
+    sizes = [
+        "--model",
+        "lenet",
+        "--image",
+        "32",
+        "--ranks",
+        "2",
+        "--world",
+        "2",
+        "--world",
+        "4",
+        "--tasks",
+        "40",
+        "--json",
+    ]
     ran = subprocess.run([sys.executable, str(SCRIPT), *sizes], capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)["results"]
     steps = ["lenet, data_parallel", "lenet, random"]
-    assert [entry["what"] for entry in found] == [*steps, "trace, chain", "trace, stencil"]
-    assert [entry["rows"] for entry in found[2:]] == [40, 40]
+    worlds = ["lenet, world of h100"] * 2
+    assert [entry["what"] for entry in found] == [*steps, *worlds, "trace, chain", "trace, stencil"]
+    assert [entry["rows"] for entry in found[4:]] == [40, 40]
+    assert [entry["ranks"] for entry in found[2:4]] == [2, 4]
+    assert found[2]["rows"] < found[3]["rows"] < 3 * found[2]["rows"]
     assert min(entry["us_per_row"] for entry in found) > 0
