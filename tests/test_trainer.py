@@ -298,6 +298,7 @@ ENTRIES: dict[str, Callable[[mp.Trainer], object]] = {
     "save": lambda trainer: trainer.save("."),
     "resume": lambda trainer: mp.Trainer.resume(".", trainer.graph, world=trainer._world),
     "adopt": lambda trainer: trainer.adopt(trainer.plan),
+    "on_change": lambda trainer: trainer.on_change(lambda machine: None),
     "load_weights": lambda trainer: trainer.load_weights("."),
     "save_weights": lambda trainer: trainer.save_weights("."),
     "torch_optimizer_state": lambda trainer: trainer.torch_optimizer_state(),
