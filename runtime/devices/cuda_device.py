@@ -93,7 +93,7 @@ class _ExactMultiplication:
         with self._lock:
             self._open += 1
             if self._open == 1:
-                self._before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+                self._before = bool(torch.backends.cudnn.allow_tf32), bool(torch.backends.cuda.matmul.allow_tf32)
                 _allow_tf32(convolutions=False, products=False)
 
     def close(self) -> None:
