@@ -60,6 +60,8 @@ def by_torch() -> Trained:
 def trained(seed: int, ranks: int, processors: int) -> tuple[Trained, tuple[str, ...], list[tuple[int, int]]]:
     """Losses and parameters under a random plan, which operators have no task, and predicted and measured bytes."""
 
+    graph()  # here, and not in the threads of ranks, which would draw its weights from one generator at once
+
     def body(world: World) -> tuple[Trained, tuple[str, ...], list[tuple[int, int]]]:
         plan = mp.search(graph(), host_machine(world), strategy="random", seed=seed)
         moved = []
