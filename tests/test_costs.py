@@ -19,6 +19,7 @@ from maniple.process.error import RequestError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch
+from maniple.search_limits import Limits
 from maniple.strategies.cost_model import measured
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import (
@@ -323,7 +324,7 @@ def test_a_search_with_costs_of_its_own_hires_nobody(timer: Timer) -> None:
         mp.search(small(), MACHINE, strategy="soap", proposals=40, costs="measured", cores=cores) for cores in (1, 2)
     ]
     assert plans[0] == plans[1]
-    strategy, limits = Soap(), search_loop._Limits(0.0, None, 40, 2)
+    strategy, limits = Soap(), Limits(0.0, None, 40, 2)
     assert search_loop._pool(strategy, Problem(small(), MACHINE), limits) is not None
     costs = survey_costs("measured", small(), MACHINE)
     assert search_loop._pool(strategy, Problem(small(), MACHINE, costs=costs), limits) is None

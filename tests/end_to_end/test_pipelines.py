@@ -61,7 +61,7 @@ def ran(spans: list[Any], stage: int) -> list[tuple[str, int, int, int]]:
     """What a stage's processor ran of micro-batches, in order: F or B, the micro-batch, from when to when."""
     found: list[tuple[str, int, int, int]] = []
     for lane, name, start, end in spans:
-        if lane == f"p{stage}" and (task := re.match(r"\w+\.(\w+)#(\d+)", name)):
+        if lane == f"p{stage}" and (task := re.match(r"\w+\.(forward|backward)\b.*?#(\d+)", name)):
             kind, part = "F" if task[1] == "forward" else "B", int(task[2])
             if found and found[-1][:2] == (kind, part):
                 found[-1] = (kind, part, found[-1][2], end)

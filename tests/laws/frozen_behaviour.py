@@ -112,6 +112,8 @@ def _written(plan: mp.Plan) -> str:
     document: Any = plan.to_json()
     assert document.pop("pipeline") is None
     assert not any(operator.pop("recompute") for operator in document["operators"].values())
+    for weight in document["weights"].values():
+        assert (weight.pop("copy"), weight.pop("sums")) == ("kept", "use")
     return json.dumps(document | {"version": 2})
 
 
