@@ -15,7 +15,9 @@ in the tile, so arguments that count elements follow the tile.
 from __future__ import annotations
 
 import ast
+import json
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -141,7 +143,7 @@ class AtenLinear(AtenCall):
         if packet == "reshape":
             return Rearrangement(shape=result)
         if packet == "permute":
-            return Rearrangement(order=tuple(ast.literal_eval(self.call[self.call.index("[") : -1])))
+            return Rearrangement(order=tuple(json.loads(self.call[self.call.index("[") : -1])))
         if packet == "slice" and len(self.windows) == 1:
             _, kernel, stride, below, _ = self.windows[0]
             axis = int(self.call.split(",")[1])
@@ -169,6 +171,10 @@ class AtenDetached(AtenCall):
     differentiable: ClassVar[tuple[int, ...] | None] = ()
 
 
+# CPython 3.11 counts how deep a tree is for all threads together, and fails where two of them make one (gh-106905).
+_parsing = threading.Lock()
+
+
 @lru_cache(maxsize=4096)
 def _parse(call: str) -> Value:
     """What a call computes from the values of its names.
@@ -177,7 +183,9 @@ def _parse(call: str) -> Value:
         RequestError: The text is no call of literals and names.
     """
     try:
-        return _value(ast.parse(call, mode="eval").body, call)
+        with _parsing:
+            tree = ast.parse(call, mode="eval")
+        return _value(tree.body, call)
     except SyntaxError as error:
         raise RequestError(f"aten operator: {call!r} is no call: {error.msg}") from error
 
