@@ -108,6 +108,7 @@ PRIVATE_ELSEWHERE = {
 # What a function keeps between calls, and every other object of a module that changes, with the reason.
 MODULE_STATE = {
     "maniple.program._latest": "the program of this process: launches name no session",
+    "operators.library.elementwise.aten._ONE_AT_A_TIME": "CPython counts how deep a tree is for all threads together",
     "operators.library.shapes.opaque._FUNCTIONS": "a graph file names functions of the program that wrote it",
     "operators.lowering.step_program._HELD": "fragments of programs that live, found again by their key",
     "operators.lowering.step_program._ONE_AT_A_TIME": "two threads would lower the same fragment twice",

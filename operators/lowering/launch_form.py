@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Literal, final
 import numpy as np
 
 from maniple.operators.graph.differentiation import find_differentiated, gradient_operands, gradient_results
-from maniple.operators.operator.operator import HALF_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.operator.operator import AbstractOperator
@@ -131,16 +130,6 @@ def value_ref(graph: Graph, node: Node, place: int, operand: int) -> RegionRef:
     """Where a node reads an operand's values: what lasts and is rounded as it is read is cast at its home before."""
     half = node.operator.reads_as(place)
     return (half, operand) if half and graph.tensors[operand].lasting else ("value", operand)
-
-
-def find_halves(graph: Graph, nodes: Iterable[Node]) -> dict[int, str]:
-    """The parameters and buffers that nodes read as halves, in the order in which they do, with the dtype."""
-    found: dict[int, str] = {}
-    for node in nodes:
-        for place, operand in enumerate(node.operands):
-            if operand is not None and (kind := value_ref(graph, node, place, operand)[0]) in HALF_DTYPES:
-                found[operand] = kind
-    return found
 
 
 def forward_form(graph: Graph, node: Node, *, training: bool = True) -> LaunchForm:

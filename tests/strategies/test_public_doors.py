@@ -15,6 +15,7 @@ import maniple as mp
 STRATEGIES = Path(__file__).resolve().parents[2] / "strategies"
 
 TABLES = "its bounds and fragments are the simulator's own tables, so that a plan is timed as a simulation times it"
+RIVALS = "plans without a pipeline, beside which finalists are simulated; a package would look them up by name"
 NUMBER = "a number, or the name of a type"
 EXCEPTIONS = {
     ("exhaustive",): {
@@ -33,6 +34,11 @@ EXCEPTIONS = {
     },
     ("pipeline", "dnn_partitioning", "segmentation"): {
         "bound.NS": NUMBER,
+        "optcnn.optcnn.OptCNN": RIVALS,
+        "soap.seeding.all_seeds": RIVALS,
+        "search.memory_fit": "finalists that do not fit are refused as every search refuses plans",
+        "simulation.compilation.compile_all": "what decides between finalists is compiled before a budget begins",
+        "simulation.region_cache.RegionCache": "finalists of one graph share what was analysed",
     },
 }
 

@@ -172,7 +172,7 @@ class AtenDetached(AtenCall):
 
 
 # CPython 3.11 counts how deep a tree is for all threads together, and fails where two of them make one (gh-106905).
-_parsing = threading.Lock()
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @lru_cache(maxsize=4096)
@@ -183,7 +183,7 @@ def _parse(call: str) -> Value:
         RequestError: The text is no call of literals and names.
     """
     try:
-        with _parsing:
+        with _ONE_AT_A_TIME:
             tree = ast.parse(call, mode="eval")
         return _value(tree.body, call)
     except SyntaxError as error:

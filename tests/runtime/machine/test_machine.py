@@ -192,6 +192,7 @@ class FakeWorld:
     cores: int = 3
     device: str = "cpu"
     machine: str | None = None
+    memory_bytes: int | None = None
 
 
 def test_detection_describes_the_launched_world_alike_on_every_rank() -> None:

@@ -273,9 +273,9 @@ def test_a_rehearsal_takes_what_the_step_takes(name: str, world: World, monkeypa
     found: dict[int, Taken] = {}
     call = Binder._call
 
-    def measured(binder: Binder, step: Step) -> Callable[[], object]:
+    def measured(binder: Binder, step: Step, turn: int) -> Callable[[], object]:
         bound: list[Callable[[], object]] = []
-        kept = watch_host_run(lambda: bound.append(call(binder, step))).kept
+        kept = watch_host_run(lambda: bound.append(call(binder, step, turn))).kept
 
         def run() -> None:
             found[step.row] = Taken(kept, watch_host_run(bound[0]).peak)

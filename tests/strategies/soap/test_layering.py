@@ -68,18 +68,20 @@ def test_losses_cut_by_class_need_no_scores_of_others() -> None:
     machine = Machine.preset("k80x4")
     graph = model("rnnlm", batch=4, **entry("rnnlm").reduced)
     problem = Problem(graph, machine)
-    scores = {graph.tensors[node.results[0]].name for node in graph.nodes if node.name.startswith("classifier")}
+    given = {graph.tensors[node.results[0]].name for node in graph.nodes if node.name.startswith("classifier")}
+    # Where the plan allows it they lie as the losses read them: a reshape has no task.
+    read = {graph.tensors[node.operands[0] or 0].name for node in graph.nodes if node.name.startswith("cross_entropy")}
 
     def moved(plan: Plan) -> set[str]:
         spans = Simulation(graph, machine, plan).timeline().spans
         return {span.name.split()[-1] for span in spans if span.category not in {"launch", "task"}}
 
     plan = Layering(2, 2, 4).plan(problem)
-    assert not scores & moved(plan)
+    assert not (given | read) & moved(plan)
     by_sample = dict(DataParallel().plan(problem).operators)
     losses = {name: by_sample[name] for name, _ in plan.operators if name.startswith(("flatten", "cross_entropy"))}
     others = tuple((name, losses.get(name, own)) for name, own in plan.operators)
-    assert scores <= moved(complete(problem, "by sample", others))
+    assert read <= moved(complete(problem, "by sample", others))
 
 
 def test_the_blocks_of_the_table() -> None:
