@@ -105,3 +105,25 @@ def test_a_dry_run_of_one_host_prints_its_ranks(script: str, capsys: pytest.Capt
 def test_a_batch_script_is_printed_whole(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("--launcher", "slurm:batch", "--nnodes", "3", script) == 0
     assert capsys.readouterr().out.startswith("#!/bin/sh\n#SBATCH --nodes=3\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--max-restarts", "-1"), "--max-restarts: expected 0 or more, got -1"),
+        (("--nodes", "2", "--min-nodes", "1"), "--min-nodes: only a run that may begin again goes on with fewer"),
+        (
+            ("--nodes", "2", "--max-restarts", "1", "--min-nodes", "3"),
+            "expected 1 to 2 of --nnodes 2, got 3",
+        ),
+        (
+            ("--nodes", "2", "--max-restarts", "1", "--min-nodes", "1"),
+            "only a launcher that knows the hosts",
+        ),
+    ],
+)
+def test_restarts_that_mean_nothing_are_refused(
+    script: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    assert status_of(*options, "--cores", "1", script) == 2
+    assert said in capsys.readouterr().err

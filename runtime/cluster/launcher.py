@@ -112,12 +112,7 @@ class LaunchRequest:
             raise RequestError(f"--join-timeout: expected seconds above 0, got {self.join_timeout_s:g}")
         if not 0 < self.hang_timeout_s < float("inf"):
             raise RequestError(f"--hang-timeout: expected seconds above 0, got {self.hang_timeout_s:g}")
-        if self.max_restarts < 0:
-            raise RequestError(f"--max-restarts: expected 0 or more, got {self.max_restarts}")
-        if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nodes:
-            raise RequestError(
-                f"--min-nodes: expected 1 to {self.nodes} of --nnodes {self.nodes}, got {self.min_nodes}"
-            )
+        self._check_restarts()
         if self.record is not None and (self.record.is_dir() or not os.access(self.record.absolute().parent, os.W_OK)):
             raise RequestError(f"--record {self.record}: expected a file in a folder that can be written")
         if (self.encrypt_tiles or self.verify_tiles) and not TRANSPORTS.lookup(self.transport).guards:
@@ -132,6 +127,16 @@ class LaunchRequest:
         if self.machine is not None:
             load_given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
+
+    def _check_restarts(self) -> None:
+        if self.max_restarts < 0:
+            raise RequestError(f"--max-restarts: expected 0 or more, got {self.max_restarts}")
+        if self.min_nodes is not None and not self.max_restarts:
+            raise RequestError("--min-nodes: only a run that may begin again goes on with fewer; give --max-restarts")
+        if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nodes:
+            raise RequestError(
+                f"--min-nodes: expected 1 to {self.nodes} of --nnodes {self.nodes}, got {self.min_nodes}"
+            )
 
     @property
     def size(self) -> int:

@@ -59,7 +59,7 @@ class UnderWay:
             begun, ended = (np.frombuffer(each, np.int64)[:-1] for each in times)
             rows = np.flatnonzero((begun > ended) & (schedule.processor >= 0))
             if len(rows):
-                return f"{schedule.label(int(rows[0]))} on processor {schedule.processor[rows[0]]}"
+                return schedule.label(int(rows[0]))
         return ""
 
     @property

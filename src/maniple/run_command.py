@@ -91,6 +91,7 @@ def run(
         wanted["nodes"] = count_hosts(str(wanted["launcher"]))
     spread = node_rank is not None or head is not None or away
     request = LaunchRequest(("-m", *target) if as_module else target, spread=spread, **wanted)
+    _check_spare(request, away=away)
     if away and (node_rank is not None or head is not None or key is not None):
         raise RequestError("--node-rank, --head and --key: a launcher of hosts says these itself; leave them out")
     if away:
@@ -108,6 +109,14 @@ def run(
         _show_commands(request, meeting)
         return 0
     return _take_part(request, meeting, joins=join)
+
+
+def _check_spare(request: LaunchRequest, *, away: bool) -> None:
+    if request.min_nodes is not None and not away:
+        raise RequestError(
+            "--min-nodes: only a launcher that knows the hosts goes on with fewer; give --hosts, --hostfile or "
+            "--launcher, or leave it out"
+        )
 
 
 def _name_launcher(launcher: str, hosts: str | None, hostfile: Path | None) -> str:

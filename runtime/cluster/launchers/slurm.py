@@ -103,7 +103,9 @@ def batch_script(request: LaunchRequest) -> str:
         request: what is started.
     """
     cores = request.ranks_per_node * request.processors * (request.cores or 1)
-    program = run_command(request, ("--launcher", "slurm"))
+    again: tuple[str, ...] = ("--max-restarts", str(request.max_restarts)) if request.max_restarts else ()
+    again += () if request.min_nodes is None else ("--min-nodes", str(request.min_nodes))
+    program = run_command(request, ("--launcher", "slurm", *again))
     lines = [
         "#!/bin/sh",
         f"#SBATCH --nodes={request.nodes}",

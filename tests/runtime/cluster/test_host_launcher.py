@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,10 @@ def test_a_batch_script_allocates_the_hosts_and_runs_inside(request_of_two: Laun
     last = shlex.split(script.splitlines()[-1])
     assert last[:5] == ["exec", sys.executable, "-m", "maniple.cli", "run"]
     assert last[-5:] == ["--launcher", "slurm", *request_of_two.target]
+    again = SlurmLauncher("batch").script(replace(request_of_two, max_restarts=3, min_nodes=1))
+    assert shlex.split(str(again).splitlines()[-1])[-9:-3] == [
+        *("--launcher", "slurm", "--max-restarts", "3", "--min-nodes", "1")
+    ]
     file = tmp_path / "job.sh"
     file.write_text(script)
     subprocess.run(["sh", "-n", str(file)], check=True)  # a shell can read it

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from placed_program import opened
 
+import maniple as mp
 from maniple.runtime.control.waiting import Waiting
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
@@ -58,3 +60,29 @@ def test_rows_of_every_queue_are_waited_for(runtime: RankRuntime) -> None:
     gates[1].set()
     assert drained.wait(TIMEOUT_S)
     thread.join(TIMEOUT_S)
+
+
+def test_a_task_of_a_replay_that_has_begun_and_not_ended_is_named() -> None:
+    """What a rank that others wait for is late in."""
+    inside, gate, holds = threading.Event(), threading.Event(), [False]
+
+    @mp.task(name="slow")
+    def slow(x: mp.ReadWrite) -> None:
+        x.add_(1.0)
+        if holds[0]:
+            inside.set()
+            assert gate.wait(TIMEOUT_S)
+
+    session = opened(World.solo(processors=1, cores=1))
+    x = session.region((4,), name="x")
+    x.fill(0.0)
+    for number in range(4):
+        session.fence()
+        holds[0] = number == 3
+        with session.trace("slow"):
+            session.launch(slow, x)
+    assert inside.wait(TIMEOUT_S)
+    assert session.runtime.under_way.doing() == "slow[]@p0"
+    gate.set()
+    session.fence()
+    assert session.runtime.under_way.doing() == ""

@@ -26,7 +26,7 @@ def test_lost_hosts_are_replaced_by_spare_ones_and_then_done_without(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "alpha,beta,gamma")
     launcher = make("" if make is SlurmLauncher else "alpha,beta,gamma")
-    left = HostsLeft(LaunchRequest((script,), nodes=2, cores=1, spread=True, min_nodes=1), launcher)
+    left = HostsLeft(LaunchRequest((script,), nodes=2, cores=1, spread=True, max_restarts=3, min_nodes=1), launcher)
     steps: list[tuple[tuple[int, ...], list[str]]] = [
         ((), ["alpha", "beta"]),
         ((1,), ["alpha", "gamma"]),
