@@ -155,19 +155,20 @@ def follow(request: LaunchRequest, meeting: Meeting, *, quiet: bool = False) -> 
         RunError: no coordinator answers, or there is no key.
     """
     open_files.check(request.size)
-    numbers = count()
-    finish, again = _follow_once(request, meeting, next(numbers), quiet=quiet)
+    source = meeting.key or str(keys.default_file(meeting.endpoint))
+    token, numbers = _await_key(source, request.join_timeout_s, meeting), count()  # one for all attempts
+    finish, again = _follow_once(request, meeting, source, token, next(numbers), quiet=quiet)
     while again and not quiet:  # else what started this agent starts another
-        finish, again = _follow_once(request, meeting, next(numbers), quiet=quiet)
+        finish, again = _follow_once(request, meeting, source, token, next(numbers), quiet=quiet)
     return finish.status
 
 
-def _follow_once(request: LaunchRequest, meeting: Meeting, number: int, *, quiet: bool) -> tuple[Finish, bool]:
+def _follow_once(
+    request: LaunchRequest, meeting: Meeting, source: str, token: str, number: int, *, quiet: bool
+) -> tuple[Finish, bool]:
     """Follow one attempt, and say whether there is another."""
     if meeting.node is None:
         raise TypeError("expected a meeting with this host's node, got one without")
-    source = meeting.key or str(keys.default_file(meeting.endpoint))
-    token = _await_key(source, request.join_timeout_s, meeting)
     logs = make_log_folder(attempt_folder(_own_folder(request, meeting), number))
     node, own = meeting.node, (request.nodes, request.ranks_per_node)
     hello = AgentHello(node, *own, host_name(), meeting.address, str(logs), terms(request))
