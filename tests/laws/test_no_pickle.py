@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle  # noqa: TID251 - to see that nobody else does
+from types import SimpleNamespace
 
+import numba.core.caching
+import numba.core.serialize
 import pytest
 from placed_program import Placed, opened
 from thread_ranks import run_on_ranks
@@ -19,6 +22,9 @@ def no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("pickle was used")
 
+    # numba keeps what it compiled beside the source, pickled, on this machine: a file of its own, not the wire.
+    for module in (numba.core.caching, numba.core.serialize):
+        monkeypatch.setattr(module, "pickle", SimpleNamespace(**vars(pickle)))
     for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler", "_Pickler", "_Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
 
