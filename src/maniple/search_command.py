@@ -40,7 +40,7 @@ TRIED = "step_s of "
 """How the explanation of a plan begins that tells of several strategies' plans."""
 REFRESH_S = 0.1
 """How often the live line is written anew."""
-OPTIMIZER_HELP = "What updates the weights: sgd, momentum, adam, or adamw."
+OPTIMIZER_HELP = "What updates the weights: sgd, momentum, adam, adamw, or muon."
 COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file of measurements."
 
 
@@ -88,17 +88,19 @@ def search(
     from maniple.costs import NamedCosts
     from maniple.operators.lowering.precision import apply_semantics
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer_text import check_optimizer_name
     from maniple.request import amount, machine_of, semantics_of
     from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    optimizer, (strategy, budget) = _optimizer(updated), _defaults(strategy, objective, budget, proposals)
+    check_optimizer_name(updated)
+    strategy, budget = _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         with compile_beside(say):
             graph = _import_graph(source, batch, costs, say)
             _load_strategy(strategy)
-        changed, model_s = semantics_of(semantics), [0.0]
+        changed, model_s, optimizer = semantics_of(semantics), [0.0], _optimizer(updated, graph)
         tasks = _Clocked(NamedCosts(costs, apply_semantics(graph, changed), machine), say)
         answer = find(
             graph,
@@ -116,7 +118,7 @@ def search(
             micro_batches=micro_batches,
             watch=until_first(model_s, shown),
         )
-    answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest
+    answer, spent, model = _sharded(answer, (graph, machine, optimizer), zero), tasks.since_s, tasks.latest
     where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
@@ -125,13 +127,19 @@ def search(
     return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
 
 
-def _sharded(answer: Plan | Frontier, graph: Graph, machine: Machine, zero: int | None) -> Plan | Frontier:
+def _sharded(
+    answer: Plan | Frontier, made: tuple[Graph, Machine, AbstractOptimizer | None], zero: int | None
+) -> Plan | Frontier:
     """What was found, with homes by a stage of ZeRO where one is asked for."""
     from maniple.operators.plan.plan import Plan
 
     if zero is not None and not isinstance(answer, Plan):
         raise RequestError("--zero: expected a search of one plan, and a frontier has several")
-    return answer.with_zero(zero, graph, machine) if zero is not None and isinstance(answer, Plan) else answer
+    if zero is None or not isinstance(answer, Plan):
+        return answer
+    graph, machine, optimizer = made
+    found = answer.with_zero(zero, graph, machine)
+    return found if optimizer is None else found.for_optimizer(optimizer, graph, machine)
 
 
 def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:
@@ -280,11 +288,11 @@ def predict(
     return found
 
 
-def _optimizer(name: str) -> AbstractOptimizer | None:
+def _optimizer(name: str, graph: Graph) -> AbstractOptimizer | None:
     """The optimizer of a name; None of the one that searches have where nobody says."""
     from maniple.operators.training.optimizer_text import optimizer_named
 
-    return None if name == MOMENTUM else optimizer_named(name)
+    return None if name == MOMENTUM else optimizer_named(name, graph)
 
 
 def _predicted(

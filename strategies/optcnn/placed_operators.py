@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast, final
 import numpy as np
 
 from maniple.operators.operator.operator import HALF_DTYPES
-from maniple.operators.plan.weight_home import home_among, planned_home, users_of
+from maniple.operators.plan.weight_home import home_among, planned_home, turns_of, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.descent import SGD
 from maniple.regions.columns.boxes import HIGH, LOW
@@ -58,6 +58,7 @@ class PlacedOperators:
         graph, self.machine = problem.graph, problem.machine
         self._optimizer = problem.optimizer or SGD(lr=0.1, momentum=0.9)
         self.plan_free = PlanFreeStep(graph, {}, self.machine, self._optimizer)
+        self._turns = turns_of(graph, self._optimizer)
         self.choices = choices
         self._space = space
         self._nodes, self._tensors = self.plan_free.nodes, graph.tensors
@@ -202,7 +203,7 @@ class PlacedOperators:
     def _home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         users = [self.users(tensor, number, choice) for number, choice in zip(operators, choices, strict=True)]
         shape = self._tensors[tensor].shape
-        return self.home_boxes(tensor, home_among(shape, users, 0))
+        return self.home_boxes(tensor, home_among(shape, users, 0, self._turns.get(self._tensors[tensor].name)))
 
     def users(self, tensor: int, number: int, choice: Choice) -> Users:
         """The tiles of a weight that an operator uses, and who uses them."""
@@ -219,15 +220,14 @@ class PlacedOperators:
         place = self._nodes[operator].operands.index(tensor)
         inside = next(own for own, end in form.bound.items() if end == ("operand", place))
         name = form.lowering.graph.tensors[inside].name
-        volumes = _volumes(boxes.blocks)
         own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
         shapes = [self.plan_free.layout(key, {}) for key in self.plan_free.whole]
         numbers = sum(prod(shape) * size for shape, size in shapes)
         again = partial(form.lowering.update, name, boxes.home)
-        flops, touched = own.cost(1, itemsize)
+        flops, touched = own.cost(boxes.home.extents, itemsize)
         tasks = LaunchTasks(
-            (flops * volumes).astype(np.float64),
-            volumes * touched + numbers,
+            np.zeros(len(boxes.blocks)) + flops,
+            np.zeros(len(boxes.blocks), dtype=np.int64) + touched + numbers,
             boxes.home.processors,
             DEFAULT_EFFICIENCY,
             again,

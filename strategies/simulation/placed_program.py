@@ -11,7 +11,7 @@ import numpy as np
 
 from maniple.operators.lowering.launch_form import NORM_FLOPS
 from maniple.operators.lowering.weight import scale_home
-from maniple.operators.plan.weight_home import home_among, planned_home, users_of
+from maniple.operators.plan.weight_home import home_among, planned_home, turns_of, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
 from maniple.process.error import RequestError
@@ -66,6 +66,7 @@ class Program:
         self.plan_free, self.costs, self.shapes = plan_free, costs, Shapes()
         machine = plan_free.machine
         self._memory_of = memory_by_processor(machine)
+        self._turns = turns_of(plan_free.graph, plan_free.optimizer)
         self._ports = np.asarray([machine.processors_of(memory.id)[0] for memory in machine.memories], dtype=np.int64)
         self.table = LaunchTable()
         """Its launches."""
@@ -267,7 +268,8 @@ class Program:
         first = np.diff(home.colors, prepend=-1) != 0
         again = partial(form.lowering.norm, self._inside(tensor, form), home)
         regions: list[tuple[RegionKey, int]] = [(("gradient", -1, tensor), READ)]
-        placed, flops = (home.processors[first], home.colors[first], boxes.blocks[first]), float(NORM_FLOPS)
+        placed = home.processors[first], home.colors[first], boxes.blocks[first]
+        flops = NORM_FLOPS * prod(extents[first] for extents in home.extents)
         return self._passing(name, *placed, regions, again, flops, ((SQUARES, REDUCE),))
 
     def _inside(self, tensor: int, form: OperatorForm) -> str:
@@ -282,7 +284,7 @@ class Program:
         regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ_WRITE), (("gradient", -1, tensor), READ)]
         own = plan_free.own(tensor)
         regions += [(("state", n, tensor), READ_WRITE) for n in range(len(own.states))]
-        name, flops = f"{plan_free.tensors[tensor].name}.update", float(own.flops)
+        name, flops = f"{plan_free.tensors[tensor].name}.update", own.work(home.extents)
         whole = [(key, READ) for key in plan_free.whole]
         return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops, whole)
 
@@ -316,7 +318,7 @@ class Program:
         used: Boxes,
         regions: Sequence[tuple[RegionKey, int]],
         again: Callable[[], Launch],
-        flops: float = 0.0,
+        flops: Any = 0.0,
         whole: Sequence[tuple[RegionKey, int]] = (),
     ) -> PlacedLaunch:
         """A launch whose tasks use the same boxes of all its regions but those that each uses whole.
@@ -328,7 +330,7 @@ class Program:
             used: what each task uses.
             regions: what it uses, and how.
             again: makes the launch that the runtime would run.
-            flops: operations for each element.
+            flops: operations of each task, or of all alike.
             whole: what each task uses whole, after the rest, and how.
         """
         everyone = np.arange(len(processors))
@@ -343,7 +345,7 @@ class Program:
             entire = np.repeat(boxes_of([(0, Rect.of_shape(shape))]), len(processors), axis=0)
             uses.append((key, place_use(self.shapes.shape(access, everyone, colors, entire), processors)))
             touched = touched + itemsize * prod(shape)
-        tasks = LaunchTasks(flops * volumes, touched, processors, DEFAULT_EFFICIENCY, again)
+        tasks = LaunchTasks(np.zeros(len(processors)) + flops, touched, processors, DEFAULT_EFFICIENCY, again)
         return PlacedLaunch(name, launch_rows(tasks, self.costs), tuple(uses))
 
     def _arrive(self, place: int, name: str, key: RegionKey) -> None:
@@ -378,15 +380,18 @@ class Program:
         producer = self.plan_free.producer.get(self.plan_free.assignments.get(tensor, -1))
         first = 0 if producer is None else self.operators[producer].processors[0]
         shape = self.plan_free.tensors[tensor].shape
-        return self._find(self._home, shape, self._find(self._settle, shape, uses, first))
+        turn = self._turns.get(self.plan_free.tensors[tensor].name)
+        return self._find(self._home, shape, self._find(self._settle, shape, uses, first, turn))
 
-    def _settle(self, shape: Shape, uses: tuple[tuple[int, int, OperatorPlan], ...], first: int) -> WeightPlan:
+    def _settle(
+        self, shape: Shape, uses: tuple[tuple[int, int, OperatorPlan], ...], first: int, turn: int | None
+    ) -> WeightPlan:
         """The default home of a weight; of one that nothing reads it is where `first` says."""
         users, plan_free = [], self.plan_free
         for kind, place, config in uses:
             node = plan_free.nodes[plan_free.kind.index(kind)]
             users.append(users_of(plan_free.graph.bound(node), place, config))
-        return home_among(shape, users, first)
+        return home_among(shape, users, first, turn)
 
     def _home(self, shape: Shape, plan: WeightPlan) -> HomeBoxes:
         return HomeBoxes.of(planned_home(shape, plan, self._memory_of))
