@@ -10,8 +10,6 @@ from maniple.operators.training.loss_scale import LossScale as LossScale
 from maniple.operators.training.muon import Muon as Muon
 from maniple.operators.training.muon import non_matrices as non_matrices
 from maniple.operators.training.torch_rule import by_torch as by_torch
-from maniple.torch_state import from_torch_state as from_torch_state
-from maniple.torch_state import to_torch as to_torch
 
 __all__ = [
     "SGD",
@@ -21,7 +19,5 @@ __all__ = [
     "Muon",
     "averaged",
     "by_torch",
-    "from_torch_state",
     "non_matrices",
-    "to_torch",
 ]
