@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 
+from maniple.operators.training.optimizer import frozen_option
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -86,9 +87,7 @@ class Hyper:
         if [sorted(row) for row in rows] != names:
             told = "; ".join(", ".join(row) for row in names)
             raise RequestError(f"hyper: expected {told} for each of {len(self._rows)} groups, got {rows}")
-        given = [
-            {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows
-        ]
+        given = [{name: frozen_option(value) for name, value in row.items()} for row in rows]
         for place, row in enumerate(given):
             for name, value in row.items():
                 if value != self._rows[place][name]:
@@ -228,7 +227,7 @@ class GroupsOfHyper(torch.optim.Optimizer):
         """Take the numbers of another's groups.
 
         Args:
-            state_dict: what ``state_dict`` gave.
+            state_dict: what ``state_dict`` gave, whatever file it was in meanwhile.
         """
         for mine, theirs in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            mine.update({name: value for name, value in theirs.items() if name != "params"})
+            mine.update({name: frozen_option(value) for name, value in theirs.items() if name != "params"})

@@ -320,7 +320,8 @@ def _data_parallel_s(
     from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
 
-    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=like.semantics)
+    plan = DataParallel().plan(Problem(graph, machine, optimizer=optimizer))
+    plan = replace(plan, semantics=like.semantics)
     return Simulation(graph, machine, plan, costs, optimizer).makespan_ns / 1e9
 
 
