@@ -23,7 +23,7 @@ from maniple.process.error import RequestError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.parameter import Model
 
 __all__: list[str] = []
 
@@ -188,11 +188,11 @@ def orthogonal(matrix: Tensor, coefficients: Coefficients, rounds: int, eps: flo
     return found.T if tall else found
 
 
-def non_matrices(graph: Graph) -> str:
+def non_matrices(graph: Model) -> str:
     """The pattern of the names of all trained parameters that are no matrices, for a group of `Muon`.
 
     Args:
-        graph: the graph.
+        graph: the graph that has them.
     """
     return EITHER.join(
         _literal(tensor.name) for tensor in graph.parameters if tensor.requires_grad and len(tensor.shape) != 2

@@ -30,7 +30,7 @@ from maniple.process.error import RequestError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.graph.node import TensorInfo
+    from maniple.operators.training.parameter import Parameter
 
 __all__: list[str] = []
 
@@ -246,7 +246,7 @@ class AbstractOptimizer(ABC):
         """
         del name, shape
 
-    def check_parameters(self, parameters: Sequence[TensorInfo]) -> None:
+    def check_parameters(self, parameters: Sequence[Parameter]) -> None:
         """Refuse a group that is none's, and a parameter that cannot be updated.
 
         Args:

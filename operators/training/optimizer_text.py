@@ -15,11 +15,11 @@ from maniple.operators.training.torch_rule import TorchRule
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
-    from maniple.operators.graph.graph import Graph
+    from maniple.operators.training.parameter import Model
 
 __all__: list[str] = []
 
-BY_NAME: Mapping[str, Callable[[Graph], AbstractOptimizer]] = {
+BY_NAME: Mapping[str, Callable[[Model], AbstractOptimizer]] = {
     "sgd": lambda _: SGD(lr=0.1),
     "momentum": lambda _: SGD(lr=0.1, momentum=0.9),
     "adam": lambda _: Adam(),
@@ -34,7 +34,7 @@ OPTIMIZER = "optimizer"
 """What stands before an optimizer that is an argument of another."""
 
 
-def optimizer_named(name: str, graph: Graph) -> AbstractOptimizer:
+def optimizer_named(name: str, graph: Model) -> AbstractOptimizer:
     """The optimizer of a name, with arguments that do for a prediction.
 
     Args:

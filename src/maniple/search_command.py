@@ -88,13 +88,12 @@ def search(
     from maniple.costs import NamedCosts
     from maniple.operators.lowering.precision import apply_semantics
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer_text import check_optimizer_name
     from maniple.request import amount, machine_of, semantics_of
     from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    check_optimizer_name(updated)
+    _check_optimizer(updated)
     strategy, budget = _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         with compile_beside(say):
@@ -123,8 +122,7 @@ def search(
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
     if not isinstance(answer, Plan):
         return tell_frontier(answer.with_terms((*where, *told)), model_s[0], output, fits=bool(memory), as_json=as_json)
-    plan = _with_terms(answer, where, told)
-    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
+    return _tell(_with_terms(answer, where, told), (graph, machine, model, optimizer), spent, output, as_json=as_json)
 
 
 def _sharded(
@@ -286,6 +284,13 @@ def predict(
     found = simulation.predict()
     refuse_unfit(plan, simulation, found.memory_bytes)
     return found
+
+
+def _check_optimizer(name: str) -> None:
+    """Refuse a name that no optimizer has, before the model is imported."""
+    from maniple.operators.training.optimizer_text import check_optimizer_name
+
+    check_optimizer_name(name)
 
 
 def _optimizer(name: str, graph: Graph) -> AbstractOptimizer | None:

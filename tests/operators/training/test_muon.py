@@ -108,11 +108,12 @@ def test_what_cannot_be_updated_is_refused() -> None:
     graph, machine = layers(), mp.Machine.cpu(2)
     cut = mp.search(graph, machine, strategy="data_parallel")
     others = {non_matrices(graph): mp.optim.AdamW()}
-    for options, message in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, r"Muon: l0\.bias: expected a matrix, got shape \(24,\); .*groups=\{mp\.optim\.non_matrices\(graph\)"),
         ({"groups": others}, r"plan: weights\.l0\.weight: expected one block, for Muon updates it whole; got degrees"),
         ({"groups": {"*.bios|*.bias": mp.optim.AdamW()}}, r"'\*\.bios' matches no parameter; did you mean"),
-    ):
+    ]
+    for options, message in cases:
         with pytest.raises(RequestError, match=message):
             mp.Trainer(graph, cut, optimizer=mp.optim.Muon(**options), world=World.solo(2, 1))
 
