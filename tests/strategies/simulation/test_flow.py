@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
+from chained_stages import OPTIMIZERS, batches, chain, flowing
 
 import maniple as mp
 from maniple.operators.plan.plan import Plan
@@ -16,9 +15,6 @@ from maniple.runtime.machine.machine import Machine
 from maniple.runtime.observe.timeline import Kind
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.stage_table import stage_table
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "oracles"))
-from chained_stages import OPTIMIZERS, batches, chain, flowing
 
 pytestmark = pytest.mark.simulator
 RULES = ("latest", "stash", "vertical_sync", "spectrain", "nesterov")
@@ -55,9 +51,7 @@ def test_what_is_recorded_of_a_run_is_what_is_drawn_of_it(rule: str) -> None:
     graph = chain(3)
     plan = flowing(graph, 3, rule)
     with mp.Trainer(graph, plan, optimizer=MOMENTUM, seed=1) as trainer:
-        for loss in trainer.run({"x": x, "y": y} for x, y in batches(9)):
-            del loss
-            recorded = trainer.timeline()
+        seen = [trainer.timeline() for _ in trainer.run({"x": x, "y": y} for x, y in batches(9))]
         timeline = simulated(graph, plan, trainer.machine).timeline()
     passes = (".forward[", ".backward[", "_gradient[")
 
@@ -75,7 +69,7 @@ def test_what_is_recorded_of_a_run_is_what_is_drawn_of_it(rule: str) -> None:
     ]
     ran = [
         (event.time_ns, event.row, event.lane, event.name)
-        for event in recorded.events
+        for event in seen[4].events
         if event.kind == Kind.STARTED and event.category == "task"
     ]
     assert sorted(name for *_, name in drawn) == sorted(name for *_, name in ran)
