@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from queue import SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from maniple.process.error import RunError
 from maniple.runtime.transports.transport import LOOPBACK, Delivery, Transport
@@ -30,7 +30,6 @@ LINGER_S = 1.0
 _SIZE = struct.Struct("<Q")
 
 
-@final
 class GlooTransport(Transport):
     """Headers and small tiles through ZeroMQ, tiles of `least` bytes and more through torch.distributed's Gloo.
 

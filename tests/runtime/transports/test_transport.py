@@ -22,6 +22,7 @@ from maniple.runtime.transports import gloo as gloo_transport
 from maniple.runtime.transports.gloo import GlooTransport
 from maniple.runtime.transports.gloo_group import GlooGroup
 from maniple.runtime.transports.registry import TRANSPORTS
+from maniple.runtime.transports.shared_or_gloo import SharedOrGloo
 from maniple.runtime.transports.shared_or_sockets import SharedOrSockets
 from maniple.runtime.transports.transport import REMEMBERED, Delivery, Guard, Meter, Transport
 from maniple.runtime.transports.zeromq import ZmqTransport
@@ -283,9 +284,10 @@ def test_bytes_of_a_run_too_long_ago_are_refused() -> None:
 
 
 def test_transports_come_by_name() -> None:
-    assert {"shared", "zmq"} <= set(TRANSPORTS.names())
-    assert (TRANSPORTS.lookup("shared"), TRANSPORTS.lookup("zmq")) == (SharedOrSockets, ZmqTransport)
-    assert [TRANSPORTS.lookup(name).shares_memory for name in ("shared", "zmq")] == [True, False]
+    named = {"shared": SharedOrSockets, "zmq": ZmqTransport, "shared-gloo": SharedOrGloo, "gloo": GlooTransport}
+    assert set(named) <= set(TRANSPORTS.names())
+    assert {name: TRANSPORTS.lookup(name) for name in named} == named
+    assert [TRANSPORTS.lookup(name).shares_memory for name in named] == [True, False, True, False]
     with pytest.raises(RequestError, match=r"transport 'zmp': there is no such transport; did you mean 'zmq'\?"):
         TRANSPORTS.lookup("zmp")
 
