@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP
+from maniple.pipeline_request import INSIDE_HELP, MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP
 from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
@@ -61,6 +61,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--order", help=ORDER_HELP)
 @click.option("--zero", type=int, help=ZERO_HELP)
 @click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
+@click.option("--inside", type=click.Path(path_type=Path), help=INSIDE_HELP)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def search(
@@ -80,6 +81,7 @@ def search(
     order: str | None,
     micro_batches: int | None,
     zero: int | None,
+    inside: Path | None,
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
@@ -99,6 +101,7 @@ def search(
             graph = _import_graph(source, batch, costs, say)
             _load_strategy(strategy)
         changed, model_s = semantics_of(semantics), [0.0]
+        stages = None if inside is None else Plan.load(inside)
         tasks = _Clocked(NamedCosts(costs, apply_semantics(graph, changed), machine), say)
         answer = find(
             graph,
@@ -114,6 +117,7 @@ def search(
             semantics=changed,
             order=order,
             micro_batches=micro_batches,
+            inside=stages,
             watch=until_first(model_s, shown),
         )
     answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest

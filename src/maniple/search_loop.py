@@ -13,7 +13,7 @@ from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
-from maniple.pipeline_request import asked_turns, in_turn, refuse_turns
+from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import Limits, cores_of
@@ -41,8 +41,6 @@ COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 OPTIMIZER = "optimizer"
 """What it calls the optimizer that it was found for, where that is not descent with momentum."""
-Turns = tuple[str | None, int | None]
-"""An order and a number of micro-batches, as far as they are asked for."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -76,6 +74,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -96,6 +95,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -116,6 +116,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -135,6 +136,7 @@ def search(
     semantics: Mapping[str, str] | None = None,
     order: str | None = None,
     micro_batches: int | None = None,
+    inside: Plan | None = None,
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
@@ -164,22 +166,26 @@ def search(
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples, likewise.
+        inside: a plan whose stages are kept, in the order that it or this call asks for: ``soap`` and ``hill_climb``
+            change how each operator is cut, and where it runs among the processors of its stage.
         watch: is told how it goes.
 
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    searched = _searched(graph, semantics or {})
+    semantics = kept_semantics(inside, semantics)
+    searched = _searched(graph, semantics)
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
     turns, later = _turns(chosen, objective, order, micro_batches)
+    stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, inside=stages)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    return _settled(_for_graph(_note_costs(found, costs), graph, semantics or {}), graph, machine, optimizer, later)
+    return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
 def _settled(

@@ -49,6 +49,8 @@ class Problem:
         order: in which the stages of a pipeline are to take turns, for strategies that plan pipelines: a name, or the
             order as text; None: they choose.
         micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
+        inside: a plan whose stages are kept, for strategies that can: they change degrees and processors of operators
+            within the processors of their stage, whose order and micro-batches stay.
     """
 
     graph: Graph
@@ -59,6 +61,7 @@ class Problem:
     optimizer: AbstractOptimizer | None = None
     order: str | None = None
     micro_batches: int | None = None
+    inside: Plan | None = None
 
 
 @final
@@ -93,6 +96,8 @@ class AbstractStrategy(ABC, Generic[State]):
     """What it can be asked for; see ``Problem``."""
     pipelines: ClassVar[bool] = False
     """Whether it plans pipelines, and heeds the order and the micro-batches of a problem."""
+    inside_stages: ClassVar[bool] = False
+    """Whether it can search inside the stages of a plan."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.
