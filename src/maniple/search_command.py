@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import INSIDE_HELP, MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP
+from maniple.pipeline_request import INSIDE_HELP, MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP, kept_semantics
 from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
@@ -91,7 +91,6 @@ def search(
     from maniple.operators.lowering.precision import apply_semantics
     from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, semantics_of
-    from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
@@ -100,8 +99,8 @@ def search(
         with compile_beside(say):
             graph = _import_graph(source, batch, costs, say)
             _load_strategy(strategy)
-        changed, model_s = semantics_of(semantics), [0.0]
-        stages = None if inside is None else Plan.load(inside)
+        stages, model_s = None if inside is None else Plan.load(inside), [0.0]
+        changed = kept_semantics(stages, semantics_of(semantics))
         tasks = _Clocked(NamedCosts(costs, apply_semantics(graph, changed), machine), say)
         answer = find(
             graph,
@@ -121,12 +120,21 @@ def search(
             watch=until_first(model_s, shown),
         )
     answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest
-    where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
-    told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
+    where, told = _terms((source, machine_name, graph), costs, model, updated)
     if not isinstance(answer, Plan):
         return tell_frontier(answer.with_terms((*where, *told)), model_s[0], output, fits=bool(memory), as_json=as_json)
-    plan = _with_terms(answer, where, told)
-    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
+    return _tell(_with_terms(answer, where, told), (graph, machine, model, optimizer), spent, output, as_json=as_json)
+
+
+def _terms(
+    asked: tuple[str, str, Graph], costs: str, model: Measured | None, updated: str
+) -> tuple[tuple[tuple[str, Term], ...], tuple[tuple[str, Term], ...]]:
+    """What stands before and after a plan's own terms: what was asked for, and costs and optimizer if not the usual."""
+    from maniple.search_loop import COSTS, OPTIMIZER
+
+    source, machine, graph = asked
+    told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (updated != MOMENTUM)
+    return (("model", source), ("machine", machine), ("batch", graph.batch)), told
 
 
 def _sharded(answer: Plan | Frontier, graph: Graph, machine: Machine, zero: int | None) -> Plan | Frontier:

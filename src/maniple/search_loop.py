@@ -155,26 +155,21 @@ def search(
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
         budget: seconds, for strategies that need a budget, without those in which compiled code is loaded, tasks are
             measured, and plans whose tasks were measured again are told apart.
-        proposals: how many plans to evaluate, instead of a budget or within one; the explanation of a plan that was
-            found in seconds says its number: the same number and seed find the same plan.
+        proposals: how many plans to evaluate, instead of a budget or within one; a plan that was found says its number.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search where that pays; by default one for each core, but one in a launched world and
-            with costs that are measured. The plan is the same.
-        costs: what tasks take: ``analytic`` (the machine's roofline), ``measured`` (here, as far as the cache lacks it;
-            tasks of the fastest plans are timed again, side by side), a file of measurements, or what gives them.
+        cores: how many processes search, by default one a core; one in a launched world, or by what is measured.
+        costs: what tasks take: ``analytic`` (a roofline), ``measured`` here, a file of measurements, or an object.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples, likewise.
-        inside: a plan whose stages are kept, in the order that it or this call asks for: ``soap`` and ``hill_climb``
-            change how each operator is cut, and where it runs among the processors of its stage.
+        inside: a plan whose stages are kept: each operator changes within the processors of its own.
         watch: is told how it goes.
 
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    semantics = kept_semantics(inside, semantics)
-    searched = _searched(graph, semantics)
+    searched = _searched(graph, semantics := kept_semantics(inside, semantics))
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
     turns, later = _turns(chosen, objective, order, micro_batches)
     stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
