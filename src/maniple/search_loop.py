@@ -21,10 +21,10 @@ from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.plan_frontier import Frontier
 from maniple.strategies.interface.registry import STRATEGIES
-from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.interface.strategy import Problem, asked_space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -76,6 +76,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -96,6 +97,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -116,6 +118,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -135,12 +138,12 @@ def search(
     semantics: Mapping[str, str] | None = None,
     order: str | None = None,
     micro_batches: int | None = None,
+    space: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
-    A plan that is simulated and does not fit in memory is refused. A strategy that writes its plan down in one step
-    simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
+    A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
 
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
     seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
@@ -158,12 +161,12 @@ def search(
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
         cores: how many processes search where that pays; by default one for each core, but one in a launched world and
             with costs that are measured. The plan is the same.
-        costs: what tasks take: ``analytic`` (the machine's roofline), ``measured`` (here, as far as the cache lacks it;
-            tasks of the fastest plans are timed again, side by side), a file of measurements, or what gives them.
+        costs: what tasks take: ``analytic`` (the roofline), ``measured`` (here), a file of them, or what gives them.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
-        micro_batches: into how many parts a pipeline is to cut the samples, likewise.
+        micro_batches: into how many parts a pipeline is to cut the samples.
+        space: what to choose besides, of strategies that can: ``recompute``, which results are computed again.
         watch: is told how it goes.
 
     Raises:
@@ -171,11 +174,11 @@ def search(
     """
     searched = _searched(graph, semantics or {})
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
-    turns, later = _turns(chosen, objective, order, micro_batches)
+    (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, more)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
