@@ -18,7 +18,7 @@ from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from maniple.costs import NamedCosts
     from maniple.operators.graph.graph import Graph
@@ -62,6 +62,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--zero", type=int, help=ZERO_HELP)
 @click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
 @click.option("--inside", type=click.Path(path_type=Path), help=INSIDE_HELP)
+@click.option("--space", multiple=True, help="What pareto is to choose besides: recompute.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def search(
@@ -82,13 +83,12 @@ def search(
     micro_batches: int | None,
     zero: int | None,
     inside: Path | None,
+    space: tuple[str, ...],
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
 ) -> int:
     """Search a plan for MODEL: a name of `maniple list models`, or file.py:callable."""
     from maniple.compile_beside import compile_beside
-    from maniple.costs import NamedCosts
-    from maniple.operators.lowering.precision import apply_semantics
     from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, semantics_of
     from maniple.search_loop import search as find
@@ -101,7 +101,7 @@ def search(
             _load_strategy(strategy)
         stages, model_s = None if inside is None else Plan.load(inside), [0.0]
         changed = kept_semantics(stages, semantics_of(semantics))
-        tasks = _Clocked(NamedCosts(costs, apply_semantics(graph, changed), machine), say)
+        tasks = _clocked(costs, graph, changed, machine, say)
         answer = find(
             graph,
             machine,
@@ -117,6 +117,7 @@ def search(
             order=order,
             micro_batches=micro_batches,
             inside=stages,
+            space=space,
             watch=until_first(model_s, shown),
         )
     answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest
@@ -135,6 +136,16 @@ def _terms(
     source, machine, graph = asked
     told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (updated != MOMENTUM)
     return (("model", source), ("machine", machine), ("batch", graph.batch)), told
+
+
+def _clocked(
+    costs: str, graph: Graph, semantics: Mapping[str, str], machine: Machine, say: Callable[[str], None]
+) -> _Clocked:
+    """What tells what tasks of a graph under some semantics take, and says how long it has been at it."""
+    from maniple.costs import NamedCosts
+    from maniple.operators.lowering.precision import apply_semantics
+
+    return _Clocked(NamedCosts(costs, apply_semantics(graph, semantics), machine), say)
 
 
 def _sharded(answer: Plan | Frontier, graph: Graph, machine: Machine, zero: int | None) -> Plan | Frontier:
