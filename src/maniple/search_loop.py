@@ -12,7 +12,7 @@ from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
-from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
+from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refuse_versions
 from maniple.pipeline_request import asked_turns, in_turn, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
@@ -169,13 +169,14 @@ def search(
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    searched = _searched(graph, semantics or {})
-    chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
+    chosen = _choose(strategy, objective, budget, proposals, cores)
+    searched = _searched(graph, semantics or {}, flows=chosen.flows)
+    tasks, rule = _costs(costs, searched, machine), (semantics or {}).get(WEIGHTS)
     turns, later = _turns(chosen, objective, order, micro_batches)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, rule)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
@@ -199,11 +200,12 @@ def _turns(chosen: AbstractStrategy[Any], objective: str, order: str | None, par
     return (asked, (None, None)) if chosen.pipelines else ((None, None), asked)
 
 
-def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
+def _searched(graph: Graph, semantics: Mapping[str, str], *, flows: bool) -> Graph:
     """The graph that runs under some semantics, which has the same names as the graph itself."""
     graph.validate()
     check_semantics(tuple(semantics.items()))
-    refuse_versions(semantics, NO_STRATEGY)
+    if not flows:
+        refuse_versions(semantics, NO_STRATEGY)
     return apply_semantics(graph, semantics)
 
 

@@ -49,6 +49,8 @@ class Problem:
         order: in which the stages of a pipeline are to take turns, for strategies that plan pipelines: a name, or the
             order as text; None: they choose.
         micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
+        weights: which versions of weights are read, for strategies that plan pipelines without a flush; None: there is
+            one, and a step sees all updates before it.
     """
 
     graph: Graph
@@ -59,6 +61,7 @@ class Problem:
     optimizer: AbstractOptimizer | None = None
     order: str | None = None
     micro_batches: int | None = None
+    weights: str | None = None
 
 
 @final
@@ -93,6 +96,8 @@ class AbstractStrategy(ABC, Generic[State]):
     """What it can be asked for; see ``Problem``."""
     pipelines: ClassVar[bool] = False
     """Whether it plans pipelines, and heeds the order and the micro-batches of a problem."""
+    flows: ClassVar[bool] = False
+    """Whether it plans pipelines without a flush, which must be asked for by a problem's ``weights``."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.
