@@ -171,12 +171,13 @@ def search(
     """
     chosen = _choose(strategy, objective, budget, proposals, cores)
     searched = _searched(graph, semantics or {}, flows=chosen.flows)
-    tasks, rule = _costs(costs, searched, machine), (semantics or {}).get(WEIGHTS)
-    turns, later = _turns(chosen, objective, order, micro_batches)
+    tasks, (turns, later) = _costs(costs, searched, machine), _turns(chosen, objective, order, micro_batches)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, rule)
+        problem = Problem(
+            searched, machine, seed, tasks.survey(), objective, optimizer, *turns, (semantics or {}).get(WEIGHTS)
+        )
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))

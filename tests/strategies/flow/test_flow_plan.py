@@ -17,6 +17,9 @@ from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.version_semantics import version_names, version_rule, weight_copies
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
+from maniple.strategies.flow.flow_plan import flow_assumptions
+from maniple.strategies.flow.pipedream import PipeDream
+from maniple.strategies.flow.spectrain import SpecTrain
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.machine_levels import flat
@@ -24,10 +27,7 @@ from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.pipeline.stage_unit import without_parting
-from maniple.strategies.segmentation.flow_plan import flow_assumptions
-from maniple.strategies.segmentation.pipedream import PipeDream
 from maniple.strategies.segmentation.segment import segment
-from maniple.strategies.segmentation.spectrain import SpecTrain
 from maniple.strategies.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.simulator

@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
+from maniple.strategies.flow.flow_plan import asked_rule, flow_assumptions, flow_costs, flow_finalist
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.machine_levels import flat, levels, share_bytes
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.segmentation.finalists import choose, load_simulator
-from maniple.strategies.segmentation.flow_plan import asked_rule, flow_assumptions, flow_costs, flow_finalist
 from maniple.strategies.segmentation.segment import load_compiled, segment
 
 if TYPE_CHECKING:
