@@ -169,19 +169,18 @@ def search(
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    chosen = _choose(strategy, objective, budget, proposals, cores)
-    searched = _searched(graph, semantics or {}, flows=chosen.flows)
+    chosen, semantics = _choose(strategy, objective, budget, proposals, cores), semantics or {}
+    searched = _searched(graph, semantics, flows=chosen.flows)
     tasks, (turns, later) = _costs(costs, searched, machine), _turns(chosen, objective, order, micro_batches)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(
-            searched, machine, seed, tasks.survey(), objective, optimizer, *turns, (semantics or {}).get(WEIGHTS)
-        )
+        asked = objective, optimizer, *turns, semantics.get(WEIGHTS)
+        problem = Problem(searched, machine, seed, tasks.survey(), *asked)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    return _settled(_for_graph(_note_costs(found, costs), graph, semantics or {}), graph, machine, optimizer, later)
+    return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
 def _settled(
