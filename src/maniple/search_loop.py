@@ -175,8 +175,7 @@ def search(
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        asked = objective, optimizer, *turns, semantics.get(WEIGHTS)
-        problem = Problem(searched, machine, seed, tasks.survey(), *asked)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, semantics.get(WEIGHTS))
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
