@@ -46,9 +46,7 @@ def become(argv: Sequence[str], variables: Mapping[str, str], *, imported: bool)
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = _streams()  # type: ignore[misc]
     sys.argv, sys.orig_argv = list(argv[1:]), list(argv)
     _show(argv)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:  # the interpreter does the same for `random`; torch begins with a fixed seed
-        numpy.random.seed()
+    _draw_seeds()
     exit_hook.install()
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
@@ -113,6 +111,16 @@ def _show(argv: Sequence[str]) -> None:
     if begin and len(text) < end - begin:
         ctypes.memset(begin, 0, end - begin)
         ctypes.memmove(begin, text, len(text))
+
+
+def _draw_seeds() -> None:
+    """Have random numbers begin where no other rank's do, as the interpreter sees to for `random`."""
+    numpy: Any = sys.modules.get("numpy")
+    torch: Any = sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed()
+    if torch is not None:
+        torch.default_generator.seed()
 
 
 def _begin_anew(argv: Sequence[str]) -> NoReturn:

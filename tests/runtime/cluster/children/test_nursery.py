@@ -150,15 +150,19 @@ def test_it_ends_as_it_would_have(program: Callable[[str], str], tmp_path: Path)
 
 def test_what_is_imported_is_imported_once(program: Callable[[str], str], tmp_path: Path) -> None:
     shared = Path(program("")).with_name("shared.py")
-    shared.write_text("import os\npid = os.getpid()\nprint('imported')\n", encoding="utf-8")
-    own = "import os, random, sys\nassert 'shared' in sys.modules\nimport shared\nprint(shared.pid, random.random())\n"
+    shared.write_text("import os, numpy, torch\npid = os.getpid()\nprint('imported')\n", encoding="utf-8")
+    own = (
+        "import random, sys\nassert 'shared' in sys.modules\nimport shared, numpy, torch\n"
+        "print(shared.pid, random.random(), numpy.random.random(), torch.rand(()).item())\n"
+    )
     with ranks(tmp_path, *[(program(own),)] * 3, imports="shared") as processes:
         assert [ended(process) for process in processes] == [0, 0, 0]
     first, *others = [(tmp_path / f"out-{rank}").read_text().splitlines() for rank in range(3)]
     assert first[0] == "imported"  # what imports print is shown once, with rank 0's output
     lines = [first[1], *(line for (line,) in others)]
     assert len({line.split()[0] for line in lines}) == 1
-    assert len({line.split()[1] for line in lines}) == 3  # and random numbers are each rank's own
+    for drawn in zip(*(line.split()[1:] for line in lines), strict=True):  # and random numbers are each rank's own
+        assert len(set(drawn)) == 3
 
 
 SPOILT = {
