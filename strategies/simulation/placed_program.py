@@ -150,12 +150,15 @@ class Program:
             weights=tuple((name, self.homes[graph.tensor(name).id].home.plan) for name, _ in plan.weights),
         )
 
-    def home_of(self, key: RegionKey) -> HomeBoxes | None:
-        """Where a region lives that outlives the step."""
+    def held_of(self, key: RegionKey) -> Boxes | None:
+        """Where a region lives that outlives the step, labelled by memory."""
         kind, number, tensor = key
-        if kind == "scale":
-            return self.scale_home
-        return self.homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
+        lasts = kind == "state" or (kind == "value" and number < 0)
+        home = self.scale_home if kind == "scale" else self.homes.get(tensor) if lasts else None
+        return None if home is None else home.held
+
+    def run(self) -> None:
+        """No run has to do with those before it: all have a flush."""
 
     def layout(self, key: RegionKey) -> tuple[tuple[int, ...], int]:
         """The shape of a region, and the bytes of an element."""
