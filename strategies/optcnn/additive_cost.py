@@ -166,7 +166,7 @@ class AdditiveCost:
         layout = self._layout(tensor)
         total = self._flow_ns(layout, blocks, read)
         if len(given):
-            update = self._operators.update_ns(tensor, number, choice, settled)
+            update = self._operators.added_update_ns(tensor, number, choice, settled)
             total += self._flow_ns(layout, given, [blocks]) + float(update.max(initial=0))
         return total / self._operators.sharing(tensor)
 
