@@ -8,6 +8,8 @@ Checked with torch 2.13, and with no other. Where a release lacks a name, what u
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,6 +84,26 @@ def memoryless() -> AbstractContextManager[object]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()
+
+
+@contextmanager
+def masks_without_values() -> Iterator[None]:
+    """A stretch in which torch's Transformer believes what it is told of its masks, and does not look at them.
+
+    It compares a mask with the causal one to take a faster kernel, and an export has no values to compare. The mask
+    itself is used either way, so results are the same. Changes all of the process, as an export does.
+    """
+    transformer = torch.nn.modules.transformer
+    looks = transformer._detect_is_causal_mask  # noqa: SLF001
+
+    def believes(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:  # noqa: FBT001
+        return is_causal is True
+
+    transformer._detect_is_causal_mask = believes  # noqa: SLF001
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = looks  # noqa: SLF001
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

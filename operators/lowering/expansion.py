@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.flow.lived_run import LivedRun
-from maniple.operators.lowering.fused_launch import fused_at_home, home_users
+from maniple.operators.lowering.fusion.fused_launch import fused_at_home, home_users
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import (

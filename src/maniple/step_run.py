@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.operators.lowering.fused_launch import home_names
+from maniple.operators.lowering.fusion.fused_launch import home_names
 from maniple.process.error import RunError
 from maniple.process.interruption import hold_interrupts
 

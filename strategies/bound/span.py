@@ -12,7 +12,7 @@ A window with a stride above its kernel steps over rows: the whole operator read
 plan may give a processor many parts.
 
 Updates of weights, and assignments of buffers, that have the same users may be one launch
-(`operators/lowering/fused_launch.py`): the first has the launch, and the others add what they do.
+(`operators/lowering/fusion/fused_launch.py`): the first has the launch, and the others add what they do.
 
 An operator that only gives its operand in another shape or order takes nothing where its result can be used where that
 lies (`operators/lowering/view_group.py`), which some plan allows of each.
@@ -30,7 +30,7 @@ from math import prod
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.lowering.composite import lower_composites
-from maniple.operators.lowering.fused_launch import home_names, home_users
+from maniple.operators.lowering.fusion.fused_launch import home_names, home_users
 from maniple.operators.lowering.view_group import step_targets, view_groups
 from maniple.operators.plan.plan import Plan
 from maniple.operators.rules.configuration import OperatorPlan

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from maniple.strategies.interface.space import Choice
     from maniple.strategies.optcnn.operator_movement import End, Placed
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
+    from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
     from maniple.strategies.simulation.region_cache import Use
 
     Hulls = npt.NDArray[np.int64]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.weight_home import Users
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
+    from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
 
 __all__: list[str] = []
 

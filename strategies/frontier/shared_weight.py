@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from maniple.strategies.frontier.weighted_sum import Found
     from maniple.strategies.interface.space import Choice
     from maniple.strategies.optcnn.additive_cost import AdditiveCost
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
+    from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
 
 __all__: list[str] = []
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.optcnn.operator_movement import End
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
+    from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
 
 __all__: list[str] = []
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
-from maniple.operators.lowering.fused_launch import alike
+from maniple.operators.lowering.fusion.fused_launch import alike
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
@@ -24,8 +24,8 @@ from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
-from maniple.strategies.simulation.home_boxes import HomeBoxes
-from maniple.strategies.simulation.home_launch import fused_again
+from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
+from maniple.strategies.simulation.at_home.home_launch import fused_again
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
 from maniple.strategies.simulation.plan_free_step import PlanFreeStep

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from maniple.operators.lowering.fused_launch import alike
+from maniple.operators.lowering.fusion.fused_launch import alike
 from maniple.operators.lowering.weight import scale_home
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
@@ -16,9 +16,9 @@ from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import hulls
 from maniple.regions.columns.validity import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
+from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
+from maniple.strategies.simulation.at_home.home_launch import HomeLaunches, Passing
 from maniple.strategies.simulation.bare_launch import bare_launch, numbered, replicas
-from maniple.strategies.simulation.home_boxes import HomeBoxes
-from maniple.strategies.simulation.home_launch import HomeLaunches, Passing
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS, LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import operator_placement
 from maniple.strategies.simulation.operator_split import split_operator
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.operators.rules.rule import Shape
+    from maniple.regions.columns.boxes import Boxes
     from maniple.regions.logical_region import LogicalRegion
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.operator_form import OperatorForm
@@ -147,12 +148,15 @@ class Program:
             weights=tuple((name, self.homes[graph.tensor(name).id].home.plan) for name, _ in plan.weights),
         )
 
-    def home_of(self, key: RegionKey) -> HomeBoxes | None:
-        """Where a region lives that outlives the step."""
+    def held_of(self, key: RegionKey) -> Boxes | None:
+        """Where a region lives that outlives the step, labelled by memory."""
         kind, number, tensor = key
-        if kind == "scale":
-            return self.scale_home
-        return self.homes.get(tensor) if kind == "state" or (kind == "value" and number < 0) else None
+        lasts = kind == "state" or (kind == "value" and number < 0)
+        home = self.scale_home if kind == "scale" else self.homes.get(tensor) if lasts else None
+        return None if home is None else home.held
+
+    def run(self) -> None:
+        """No run has to do with those before it: all have a flush."""
 
     def layout(self, key: RegionKey) -> tuple[tuple[int, ...], int]:
         """The shape of a region, and the bytes of an element."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, final
 
-from maniple.operators.lowering.fused_launch import home_users
+from maniple.operators.lowering.fusion.fused_launch import home_users
 from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.script import needs_squares, training_script

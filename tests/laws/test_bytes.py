@@ -16,7 +16,7 @@ from trained_networks import NETWORKS, OPTIMIZER
 import maniple as mp
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.expansion import Expansion, elided_views
-from maniple.operators.lowering.fused_launch import home_names
+from maniple.operators.lowering.fusion.fused_launch import home_names
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.operators.rules.tile import split_range

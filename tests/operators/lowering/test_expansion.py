@@ -8,7 +8,7 @@ import pytest
 
 import maniple as mp
 from maniple.operators.lowering.expansion import Expansion
-from maniple.operators.lowering.fused_launch import home_names
+from maniple.operators.lowering.fusion.fused_launch import home_names
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.operators.lowering.weight import Weight, weights
 from maniple.process.error import RequestError

@@ -15,7 +15,7 @@ from torch import nn
 import maniple as mp
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import Expansion, training_step
-from maniple.operators.lowering.fused_launch import fused_name, home_names, home_users, merged
+from maniple.operators.lowering.fusion.fused_launch import fused_name, home_names, home_users, merged
 from maniple.operators.lowering.weight import weights
 from maniple.operators.rules.configuration import WeightPlan
 from maniple.runtime.program.region_table import RegionTable

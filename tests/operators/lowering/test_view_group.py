@@ -8,7 +8,7 @@ from torch import nn
 
 import maniple as mp
 from maniple.operators.lowering.expansion import Expansion, training_step
-from maniple.operators.lowering.fused_launch import home_names
+from maniple.operators.lowering.fusion.fused_launch import home_names
 from maniple.operators.lowering.view_group import ViewGroup, step_targets, view_groups
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.plan import Plan

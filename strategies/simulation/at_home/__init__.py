@@ -1,0 +1,8 @@
+"""Homes of weights, and the launches there, as simulations have them.
+
+``placed_program`` imports it, and so do searches that price updates. Start with ``home_launch``.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []
