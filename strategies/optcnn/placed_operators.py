@@ -24,8 +24,8 @@ from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
-from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
 from maniple.strategies.simulation.at_home.home_launch import fused_again
+from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
 from maniple.strategies.simulation.plan_free_step import PlanFreeStep
@@ -272,25 +272,22 @@ class PlacedOperators:
         placement = operator_placement(split, config, self.memory_of, self._costs, self._shapes)
         launches = (*placement.forward, *placement.backward)
         uses: list[PlacedUse] = []
-        own: dict[RegionKey, list[Use]] = {}
-        kept: dict[RegionKey, list[Use]] = {}
+        regions: dict[str, dict[RegionKey, list[Use]]] = {"gradient": {}, "value": {}, "saved": {}}
         for at, launch in enumerate(launches):
             for ref, use in launch.uses:
                 kind, tensor = cast("RegionRef", ref)
                 kind = "value" if kind in HALF_DTYPES else kind  # of a weight, cast at its home
                 if kind in {"value", "gradient"} and tensor in form.bound:
                     uses.append(PlacedUse((kind, *form.bound[tensor]), at, use))
-                elif kind in {"value", "gradient"}:
-                    own.setdefault((kind, number, tensor), []).append(use)
-                elif kind == "saved":
-                    kept.setdefault((kind, number, tensor), []).append(use)
-        inside, saved = (
-            tuple((self.plan_free.layout(key, {number: form}), tuple(found)) for key, found in regions.items())
-            for regions in (own, kept)
+                elif kind in regions:
+                    regions[kind].setdefault((kind, number, tensor), []).append(use)
+        inside, values, saved = (
+            tuple((self.plan_free.layout(key, {number: form}), tuple(found)) for key, found in own.items())
+            for own in regions.values()
         )
         times = tuple(launch.rows.columns[:, 1] for launch in launches)
         where = tuple(launch.rows.held[:, 0] for launch in launches)
-        return Placed(form, len(placement.forward), times, where, tuple(uses), inside, saved)
+        return Placed(form, len(placement.forward), times, where, tuple(uses), inside, values, saved)
 
     def _is_partial(self, reader: int, operand: int) -> bool:
         whole = self.place(reader, self.choices[reader][0])

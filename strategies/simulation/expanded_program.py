@@ -31,7 +31,7 @@ from maniple.regions.columns.validity import ACCUMULATE, READ, READ_WRITE, REDUC
 from maniple.runtime.analysis.placed_use import BOX, COLOR, POINT, PROCESSOR, PlacedUses, Placing
 from maniple.runtime.program.region_table import RegionTable
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
+from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import launch_rows
 from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, MOST_PLACES, SCALE, SKIPPED, SQUARES
@@ -137,13 +137,19 @@ class ExpandedProgram:
             weights: by name, other homes; None: the default homes of the weights that the operators use.
 
         Raises:
-            RequestError: its stages are then none of the pipeline.
+            RequestError: its stages are then none of the pipeline, or wait for each other; nothing is changed.
         """
+        try:
+            self._configure(operators, weights)
+        except RequestError:
+            self.table.undo()
+            raise
+
+    def _configure(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None) -> None:
         plan = self._now["plan"]
         plan = replace(plan, operators=tuple((name, operators.get(name, old)) for name, old in plan.operators))
         homes = self._default_homes(plan, operators) if weights is None else dict(weights)
         plan = replace(plan, weights=tuple((name, homes.get(name, old)) for name, old in plan.weights))
-        plan.order(self.graph)  # refused before anything is changed
         moved = self._settle({name: home for name, home in homes.items() if home != self.homes[name].home.plan})
         self._expand(plan, set(operators), moved)
 

@@ -16,9 +16,9 @@ from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import hulls
 from maniple.regions.columns.validity import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
 from maniple.strategies.simulation.at_home.home_launch import HomeLaunches, Passing
 from maniple.strategies.simulation.bare_launch import bare_launch, numbered, replicas
+from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS, LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import operator_placement
 from maniple.strategies.simulation.operator_split import split_operator

@@ -1,4 +1,4 @@
-"""Homes of weights, and the launches there, as simulations have them.
+"""Launches at the homes of weights, as simulations have them.
 
 ``placed_program`` imports it, and so do searches that price updates. Start with ``home_launch``.
 """

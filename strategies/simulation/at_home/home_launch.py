@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.network import Column
     from maniple.runtime.schedule.roofline import Rates
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.simulation.at_home.home_boxes import HomeBoxes
+    from maniple.strategies.simulation.home_boxes import HomeBoxes
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.simulation.plan_free_step import PlanFreeStep, RegionKey
     from maniple.strategies.simulation.region_cache import Shapes, Use

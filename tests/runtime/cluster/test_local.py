@@ -172,6 +172,7 @@ def test_the_local_launcher_takes_no_argument() -> None:
         ("shared", "null", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
         ("shared", "cpu", Far(), ("ZeroMQ", "ZeroMQ")),
         ("zmq", "cpu", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
+        ("shared-gloo", "cpu", LocalLauncher(), ("shared memory", "Gloo")),
     ],
 )
 def test_the_way_of_tiles_depends_on_all_three(
