@@ -86,8 +86,8 @@ def samples(data: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.
     if data == "digits":
         from sklearn.datasets import load_digits
 
-        found = load_digits()
-        x, y, classes = torch.tensor(found.data, dtype=torch.float32) / 16, torch.tensor(found.target), 10
+        pixels, digits = load_digits(return_X_y=True)
+        x, y, classes = torch.tensor(pixels, dtype=torch.float32) / 16, torch.tensor(digits), 10
     else:
         folder = Path(sysconfig.get_paths()["stdlib"])
         text = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))[:TEXT_BYTES]
