@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.jobs
 
 PROGRAM = """
 import json, resource, sys

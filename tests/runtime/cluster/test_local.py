@@ -12,8 +12,9 @@ from time import monotonic, sleep
 import pytest
 
 from maniple.process.error import RequestError, RunError
+from maniple.runtime.cluster.children.child_process import LocalProcess
 from maniple.runtime.cluster.launcher import Launcher, LaunchRequest, RankCommand, Streams
-from maniple.runtime.cluster.local import LocalLauncher, LocalProcess
+from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.registry import LAUNCHERS, make_launcher
 from maniple.runtime.cluster.run import command, ways
 from maniple.runtime.devices.host_device import HostDevice
