@@ -8,6 +8,9 @@ Checked with torch 2.13, and with no other. Where a release lacks a name, what u
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,6 +85,35 @@ def memoryless() -> AbstractContextManager[object]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()
+
+
+@contextmanager
+def masks_without_values() -> Iterator[None]:
+    """A stretch in which torch's Transformer believes what it is told of its masks, and does not look at them.
+
+    It compares a mask with the causal one to take a faster kernel, and an export has no values to compare. The mask
+    itself is used either way, so results are the same. Changes all of the process, as an export does.
+    """
+    transformer = torch.nn.modules.transformer
+    looks = transformer._detect_is_causal_mask  # noqa: SLF001
+
+    def believes(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:  # noqa: FBT001
+        return is_causal is True
+
+    transformer._detect_is_causal_mask = believes  # noqa: SLF001
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = looks  # noqa: SLF001
+
+
+def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
+    """A group of torch.distributed that binds to one address of this host, and waits for as long as it takes."""
+    gloo: Any = torch.distributed.ProcessGroupGloo
+    options = gloo._Options()  # noqa: SLF001
+    options._devices = [gloo.create_device(hostname=interface)]  # noqa: SLF001
+    options._timeout = timedelta(days=365)  # noqa: SLF001
+    return gloo(store, rank, size, options)
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

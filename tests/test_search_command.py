@@ -124,6 +124,24 @@ def test_the_text_names_operators_speed_up_and_bound(model: Path, capsys: pytest
     assert "soap, seed 0: 40 proposals" in shown
 
 
+def test_a_models_file_imports_what_lies_beside_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a script would; also late, when the function is called."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (model.parent / "made_early.py").write_text("import maniple as mp")
+    (model.parent / "made_late.py").write_text("from model import small")
+    model.write_text(
+        f"from made_early import mp\n{MODEL}\ndef late():\n    from made_late import small\n    return small()\n"
+    )
+    try:
+        assert searched(f"{model}:late", "--machine", "cpu:2", "--json") == 0
+    finally:
+        for name in ("made_early", "made_late", "model"):
+            sys.modules.pop(name, None)
+    assert json.loads(capsys.readouterr().out)["proposals"] == 40
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -26,8 +26,8 @@ NO_STRATEGY = (
     "and the rule as its semantics"
 )
 """What is said where a search is to find one."""
-NOT_SIMULATED = "pipelines without a flush are not simulated; run the plan, and look at trainer.timeline()"
-"""What is said where one is to be simulated."""
+NO_REPORT = "a report is of a step by itself, and without a flush steps overlap; look at trainer.timeline()"
+"""What is said where one is to be reported of."""
 
 
 def version_names() -> tuple[str, ...]:

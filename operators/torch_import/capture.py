@@ -16,6 +16,7 @@ from maniple.operators.torch_import.hooks import users_frames
 from maniple.operators.torch_import.import_request import Step
 from maniple.process.compilation.numba_internals import global_compiler_lock
 from maniple.process.error import RequestError
+from maniple.process.torch_internals import masks_without_values
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -49,9 +50,10 @@ def exporting() -> Iterator[None]:
     """A stretch in which torch exports a program, or writes one anew.
 
     Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
-    beside it would find those and be refused: so the export holds the compiler's lock.
+    beside it would find those and be refused: so the export holds the compiler's lock. Masks of torch's Transformer
+    have no values then.
     """
-    with global_compiler_lock, warnings.catch_warnings():
+    with global_compiler_lock, masks_without_values(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own future, not about the module
         yield
 

@@ -194,10 +194,12 @@ def predict_step(
         RequestError: see `costs.costs_of`.
     """
     from maniple.costs import ANALYTIC, costs_of_plan
+    from maniple.operators.plan.version_semantics import NO_REPORT, refuse_versions
     from maniple.search_loop import COSTS
     from maniple.strategies.bound import lower_bound_s
     from maniple.strategies.simulation.simulation import Simulation
 
+    refuse_versions(dict(plan.semantics), NO_REPORT)
     chosen = costs or str(dict(dict(plan.explanation).get("", ())).get(COSTS, ANALYTIC))
     tasks = costs_of_plan(chosen, graph, machine, plan)
     simulation = Simulation(graph, machine, plan, tasks, optimizer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +118,9 @@ def _make(source: str) -> Graph:
     if spec is None or spec.loader is None:
         raise RequestError(f"{source}: {path} is no Python file; expected file.py:callable")
     module = importlib.util.module_from_spec(spec)
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:  # as Python does for a script, and for as long: functions may import late
+        sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

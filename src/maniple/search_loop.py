@@ -13,7 +13,7 @@ from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
-from maniple.pipeline_request import asked_turns, in_turn, refuse_turns
+from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import Limits, cores_of
@@ -21,10 +21,10 @@ from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.plan_frontier import Frontier
 from maniple.strategies.interface.registry import STRATEGIES
-from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.interface.strategy import Problem, asked_space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
@@ -41,8 +41,6 @@ COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 OPTIMIZER = "optimizer"
 """What it calls the optimizer that it was found for, where that is not descent with momentum."""
-Turns = tuple[str | None, int | None]
-"""An order and a number of micro-batches, as far as they are asked for."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -76,6 +74,8 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
+    space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
 
@@ -96,6 +96,8 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
+    space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
 
@@ -116,6 +118,8 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
+    space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
 
@@ -135,12 +139,13 @@ def search(
     semantics: Mapping[str, str] | None = None,
     order: str | None = None,
     micro_batches: int | None = None,
+    inside: Plan | None = None,
+    space: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
-    A plan that is simulated and does not fit in memory is refused. A strategy that writes its plan down in one step
-    simulates nothing: `maniple search` and `maniple simulate` say whether its plan fits.
+    A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
 
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
     seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
@@ -151,35 +156,34 @@ def search(
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
-        budget: seconds, for strategies that need a budget, without those in which compiled code is loaded, tasks are
-            measured, and plans whose tasks were measured again are told apart.
-        proposals: how many plans to evaluate, instead of a budget or within one; the explanation of a plan that was
-            found in seconds says its number: the same number and seed find the same plan.
+        budget: seconds, for strategies that need a budget; loading what is compiled and measuring tasks do not count.
+        proposals: how many plans to evaluate, instead of a budget or within one; a plan that was found says its number.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search where that pays; by default one for each core, but one in a launched world and
-            with costs that are measured. The plan is the same.
-        costs: what tasks take: ``analytic`` (the machine's roofline), ``measured`` (here, as far as the cache lacks it;
-            tasks of the fastest plans are timed again, side by side), a file of measurements, or what gives them.
+        cores: how many processes search, by default one a core; one in a launched world, or by what is measured.
+        costs: what tasks take: ``analytic`` (a roofline), ``measured`` here, a file of measurements, or an object.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples, likewise.
+        inside: a plan whose stages are kept: each operator changes within the processors of its own.
+        space: what to choose besides, of strategies that can: ``recompute``, which results are computed again.
         watch: is told how it goes.
 
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    searched = _searched(graph, semantics or {})
+    searched = _searched(graph, semantics := kept_semantics(inside, semantics))
     chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
-    turns, later = _turns(chosen, objective, order, micro_batches)
+    (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
+    stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    return _settled(_for_graph(_note_costs(found, costs), graph, semantics or {}), graph, machine, optimizer, later)
+    return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
 def _settled(

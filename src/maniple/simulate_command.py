@@ -75,6 +75,7 @@ def simulate(
 def _document(found: Prediction, taken: float) -> dict[str, object]:
     return {
         "step_s": found.step_ns / 1e9,
+        "ramp_s": found.ramp_ns / 1e9,
         "bytes": found.bytes,
         "peak_memory_bytes": max(found.memory_bytes),
         "rows": found.rows,
@@ -116,8 +117,10 @@ def _path(found: Prediction) -> list[str]:
 
 
 def _text(found: Prediction, plan: Plan, taken: float) -> str:
+    flows = found.ramp_ns > 0
     lines = [
         f"plan by {plan.strategy}: {found.step_ns / 1e6:.3f} ms a step, {found.bytes / 1e6:.1f} MB moved",
+        *([f"without a flush, from one step to the next, after a ramp of {found.ramp_ns / 1e6:.3f} ms"] * flows),
         f"at most {max(found.memory_bytes) / 1e6:.1f} MB in one memory, "
         + ("as the runtime plans it" if found.planned else "by an estimate")
         + "; what lives at once by the simulated times, alignment included:",

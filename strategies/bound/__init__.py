@@ -9,6 +9,8 @@ No plan is faster than any of
                 computes the whole forward pass in one memory
     exchange    one memory's processors do all the work, or something crosses a link within a chain of launches
 
+Of plans without a flush, whose steps overlap, only the first is said.
+
 The modules say why: ``span`` for work, ``chain`` for paths, ``trade_off``, and ``crossing`` for the other two.
 
     linear, b=4 on 4 processors of one memory, whole 9 us, launch 1 us      work 9 us / 4      path 1 us + 8 us / 4

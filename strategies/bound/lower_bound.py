@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from maniple.operators.plan.version_semantics import WEIGHTS
 from maniple.strategies.bound.crossing import crossing_ns, exchange_ns, report_ns
 from maniple.strategies.bound.launch_chain import ends
 from maniple.strategies.bound.span import NS, Rates, spans
@@ -42,8 +43,11 @@ def terms_ns(
     if semantics:
         graph = change_semantics(graph, semantics)
     found = spans(graph, machine, optimizer or MOMENTUM)
+    terms = {"work": sum(span.work for span in found) / len(machine.processors)}
+    if WEIGHTS in dict(semantics):
+        return terms  # without a flush steps overlap: who is last in one may be at work while the next has begun
     times = ends(found)
-    terms = {"work": sum(span.work for span in found) / len(machine.processors), "path": max(times.last)}
+    terms["path"] = max(times.last)
     terms["trade_off"] = trade_off_ns(found, Rates.of(machine), len(machine.processors))
     crossing = crossing_ns(machine)
     if crossing:

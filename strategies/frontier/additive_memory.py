@@ -11,6 +11,9 @@ this sum, not its size, is what a search needs of it.
               inputs of the step; what a forward pass keeps for its backward pass; results as their maker has them, and
               their gradients as it reads them; contributions to sums
     copies    by how much a result's instance grows to hold what a neighbour reads of it
+
+What takes turns because the plan says so is not counted: of a weight that is whole only in passes (see `homes`) what is
+not at home, and of what is computed again (see `seam`) the results, their copies, and what is saved.
 """
 
 from __future__ import annotations
@@ -61,13 +64,16 @@ class AdditiveMemory:
         self._memories = len(operators.machine.memories)
         self._hulls_of: dict[object, Hulls] = {}
 
-    def own_bytes(self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes | None]]) -> int:
+    def own_bytes(
+        self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes | None]], *, again: bool = False
+    ) -> int:
         """The bytes of an operator under a choice in the memory that holds most of them.
 
         Args:
             number: the operator.
             choice: its choice.
             homes: the weights that it uses, and where they live; None: nothing is counted but what is used of one.
+            again: whether its results are computed again.
         """
         if not self._operators.needs(number):
             return 0
@@ -75,10 +81,10 @@ class AdditiveMemory:
         total = np.zeros(self._memories)
         for tensor, home in homes:
             total += self._weight_bytes(tensor, node.operands.index(tensor), placed, home)
-        for layout, uses in (*placed.saved, *placed.inside):
+        for layout, uses in (*placed.inside, *(() if again else (*placed.saved, *placed.values))):
             total += layout[1] * self._instances(uses)
         for place, result in enumerate(node.results):
-            for kind in ("value", "gradient"):
+            for kind in ("gradient",) if again else ("value", "gradient"):
                 total += self._itemsize(result) * self._instances(placed.of((kind, "result", place)))
         for place, operand in enumerate(node.operands):
             if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
@@ -111,6 +117,9 @@ class AdditiveMemory:
         itemsize, sharing = self._itemsize(tensor), self._operators.sharing(tensor)
         held = [] if home is None else [(home.held[:, 0], home.held)]
         lives = self._hull(held)
+        if home is not None and home.home.plan.copy == "pass":
+            passing: npt.NDArray[np.float64] = itemsize * (2 + self._operators.states) * _volumes(lives)
+            return passing
         used = [(self._operators.memory_of[use.processors], use.shape.boxes) for use in placed.of(_value(place))]
         given = placed.of(("gradient", "operand", place))
         total = _volumes(self._hull([*held, *used]))

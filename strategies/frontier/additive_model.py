@@ -1,14 +1,17 @@
 """The additive model: bytes and nanoseconds of every choice of every operator, and of every pair of neighbours'.
 
-Time is OptCNN's additive cost, memory the additive one. Where the weights of an operator live is a part of its choice:
+Time is OptCNN's additive cost, memory the additive one. Where the weights of an operator live (see `homes`) is a part
+of its choice; a weight that several operators use lives where its default home is, and each of them bears an equal part
+(see `shared_weight`).
 
-    home          where a weight is                                  against the other
-    spread        cut over all who use it, where they do not each    states and updates of one part each; values are
-                  use a part of their own                            gathered, gradients scattered
-    where used    each part at all who use it                        nothing to gather; states and updates several times
+Where results may be computed again (see `seam`), an operator has each of its choices twice, the second time so:
 
-A weight that several operators use lives where its default home is, and each of them bears an equal part (see
-`shared_weight`).
+    choice                       bytes                            nanoseconds
+    0 .. K-1     kept            as they are                      as they are
+    K .. 2K-1    again           less results and saved           and forward once more
+    of an edge, where the maker of a value computes it again:
+                                 none for copies                  and the value's way once more, if a reader's backward
+                                                                  pass reads it, or that is computed again itself
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.rules.configuration import WeightPlan
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
+from maniple.strategies.frontier.homes import HOMES, SPREAD, homes_of
 from maniple.strategies.frontier.shared_weight import SharedWeights
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
 
@@ -28,10 +31,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from maniple.operators.plan.weight_home import Users
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
-    from maniple.strategies.simulation.home_boxes import HomeBoxes
 
 __all__: list[str] = []
 
@@ -46,8 +47,7 @@ class Model:
     """A graph of costs.
 
     Args:
-        own: of every operator bytes and nanoseconds, [choice, home]: by default, where used. Alike operators have the
-            same arrays.
+        own: of every operator bytes and nanoseconds, [choice, home]. Alike operators have the same arrays.
         edges: of every pair (first, second) of neighbours, first < second, the same, [choice, choice].
     """
 
@@ -75,7 +75,7 @@ class Model:
 
 
 def additive_model(
-    problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]
+    problem: Problem, space: Space, choices: Sequence[Sequence[Choice]], again: Sequence[bool] = ()
 ) -> tuple[Model, AdditiveCost, SharedWeights]:
     """The model of a graph, what its times are made of, and the weights that it prices user by user.
 
@@ -83,75 +83,90 @@ def additive_model(
         problem: the graph and the machine.
         space: the graph's space.
         choices: of every operator those that are compared.
+        again: of every operator whether its results may be computed again; of none by default.
     """
-    cost = AdditiveCost(problem, space, choices)
+    cost, may = AdditiveCost(problem, space, choices), again or (False,) * len(choices)
     memory = AdditiveMemory(cost.operators)
-    own: dict[int, Term] = {}
+    own: dict[object, Term] = {}
     edges: dict[object, Term] = {}
     terms = []
     for number in range(len(choices)):
-        kind = cost.kind(number)
+        kind = cost.kind(number), may[number]
         if kind not in own:
-            own[kind] = _own_term(cost, memory, number, choices[number])
+            kept = own_term(cost, memory, number, choices[number])
+            own[kind] = _with_again(kept, cost, memory, number, choices[number]) if may[number] else kept
         terms.append(own[kind])
     between: dict[tuple[int, int], Term] = {}
     for pair in cost.edges:
-        seconds = cost.edge(*pair)
         # The cost's table stays, so its identity tells alike edges.
-        if id(seconds) not in edges:
-            edges[id(seconds)] = memory.edge_bytes(*pair, choices), np.rint(seconds / NS).astype(np.int64)
-        between[pair] = edges[id(seconds)]
+        alike = id(cost.edge(*pair)), may[pair[0]], may[pair[1]]
+        if alike not in edges:
+            edges[alike] = _edge_term(cost, memory, pair, choices, may)
+        between[pair] = edges[alike]
     model = Model(tuple(terms), between)
     return model, cost, SharedWeights(model, cost, memory, choices)
 
 
-def _own_term(cost: AdditiveCost, memory: AdditiveMemory, number: int, choices: Sequence[Choice]) -> Term:
-    """The bytes and nanoseconds of an operator, by choice and home."""
-    operators = cost.operators
+def own_term(
+    cost: AdditiveCost,
+    memory: AdditiveMemory,
+    number: int,
+    choices: Sequence[Choice],
+    *,
+    again: bool = False,
+) -> Term:
+    """The bytes and nanoseconds of an operator, by choice and home.
+
+    Args:
+        cost: the times.
+        memory: the bytes.
+        number: the operator.
+        choices: those that are compared.
+        again: whether its results are computed again; the nanoseconds do not say so.
+    """
     times = np.rint(cost.operator(number) / NS).astype(np.int64)
-    size, tick = (np.zeros((len(choices), 2), dtype=np.int64) for _ in range(2))
+    size, tick = (np.zeros((len(choices), HOMES), dtype=np.int64) for _ in range(2))
     for place, choice in enumerate(choices):
-        default = [(tensor, operators.home(tensor, (number,), (choice,))) for tensor in operators.weights(number)]
-        size[place, :] = memory.own_bytes(number, choice, default)
+        found = homes_of(cost.operators, number, choice)
+        moved = [
+            sum(cost.synchronisation_ns(tensor, number, choice, lives) for tensor, lives in weights)
+            for weights in (found.values() if len(found) > 1 else ())
+        ]
+        # A home that is none of this choice's costs what the first one does.
+        size[place, :] = memory.own_bytes(number, choice, found[SPREAD], again=again)
         tick[place, :] = times[place]
-        there = [(tensor, home_where_used(cost, tensor, number, choice)) for tensor, _ in default]
-        if not any(home is not None for _, home in there):
-            continue
-        other = [(tensor, home or old) for (tensor, home), (_, old) in zip(there, default, strict=True)]
-        more = sum(
-            cost.synchronisation_ns(tensor, number, choice, home) - cost.synchronisation_ns(tensor, number, choice, old)
-            for (tensor, home), (_, old) in zip(other, default, strict=True)
-        )
-        size[place, 1] = memory.own_bytes(number, choice, other)
-        tick[place, 1] += round(more)
+        for at, home in enumerate([*found][1:], start=1):
+            size[place, home] = memory.own_bytes(number, choice, found[home], again=again)
+            tick[place, home] += round(moved[at] - moved[0])
     return size, tick
 
 
-def home_where_used(cost: AdditiveCost, tensor: int, number: int, choice: Choice) -> HomeBoxes | None:
-    """The home of a weight at all who use each part of it; None where its default home is there, or it is shared."""
-    if cost.operators.sharing(tensor) > 1:
-        return None
-    plan = plan_where_used(cost.operators.users(tensor, number, choice))
-    return None if plan is None else cost.operators.home_boxes(tensor, plan)
+def _with_again(kept: Term, cost: AdditiveCost, memory: AdditiveMemory, number: int, choices: Sequence[Choice]) -> Term:
+    """The bytes and nanoseconds of an operator whose results may be computed again."""
+    size, _ = own_term(cost, memory, number, choices, again=True)
+    more = np.asarray([round(cost.again_ns(number, choice)) for choice in choices], dtype=np.int64)
+    return np.concatenate([kept[0], size]), np.concatenate([kept[1], kept[1] + more[:, None]])
 
 
-def plan_where_used(users: Users) -> WeightPlan | None:
-    """The home whose blocks are the tiles that are used, each at all that use it; None where one uses each.
-
-    Args:
-        users: the tiles, and by tile the processors that use it.
-    """
-    tiles, processors = users
-    owners: dict[tuple[int, ...], list[int]] = {}
-    for tile, found in zip(tiles.reshape(len(tiles), -1).tolist(), processors.tolist(), strict=True):
-        mine = owners.setdefault(tuple(tile), [])
-        mine += [processor for processor in found if processor not in mine]
-    counts = {len(found) for found in owners.values()}
-    if len(counts) != 1 or counts == {1}:
-        return None
-    ordered = sorted(owners)
-    axes = len(ordered[0]) // 2
-    degrees = tuple(len({tile[2 * axis] for tile in ordered}) for axis in range(axes))
-    if int(np.prod(degrees)) != len(ordered):
-        return None
-    return WeightPlan(degrees, tuple(place for tile in ordered for place in owners[tile]), counts.pop())
+def _edge_term(
+    cost: AdditiveCost,
+    memory: AdditiveMemory,
+    pair: tuple[int, int],
+    choices: Sequence[Sequence[Choice]],
+    may: Sequence[bool],
+) -> Term:
+    """The bytes and nanoseconds of what goes between two operators, by choice of both."""
+    writer, reader = pair
+    size, tick = memory.edge_bytes(writer, reader, choices), np.rint(cost.edge(writer, reader) / NS).astype(np.int64)
+    if may[writer]:
+        once_more = np.rint(cost.edge_again(writer, reader) / NS).astype(np.int64)
+        back = np.asarray([cost.reads_back(writer, reader, choice) for choice in choices[reader]])
+        others = [tick + once_more * back]
+        if may[reader]:
+            others.append(tick + once_more)
+            tick, size = np.concatenate([tick, tick], axis=1), np.concatenate([size, size], axis=1)
+        again = np.concatenate(others, axis=1)
+        return np.concatenate([size, np.zeros_like(size)]), np.concatenate([tick, again])
+    if may[reader]:
+        return np.concatenate([size, size], axis=1), np.concatenate([tick, tick], axis=1)
+    return size, tick

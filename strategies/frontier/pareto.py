@@ -1,4 +1,4 @@
-"""Pareto: trades of step time and memory per device, of all full splits and homes of weights.
+"""Pareto: trades of step time and memory per device, of all full splits, homes of weights, and what is computed again.
 
 After Z. Cai et al., TensorOpt: Exploring the Tradeoffs in Distributed DNN Training with Auto-Parallelism (arXiv
 2004.10856). The frontier is found in the additive model, within its bound; then its points, or as many of them as are
@@ -25,9 +25,11 @@ from maniple.operators.plan.plan import Predicted
 from maniple.process.error import RequestError
 from maniple.process.inventory import available_cores
 from maniple.runtime.machine.machine import Machine
-from maniple.strategies.frontier.additive_model import Model, additive_model, plan_where_used
+from maniple.strategies.frontier.additive_model import Model, additive_model
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import Solution, solve
+from maniple.strategies.frontier.homes import weight_plan
+from maniple.strategies.frontier.seam import recomputable
 from maniple.strategies.frontier.shared_weight import gap
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint, undominated
@@ -64,6 +66,7 @@ class ParetoState:
         problem: what is searched.
         space: the graph's space.
         choices: of every operator those that are compared.
+        again: of every operator whether its results may be computed again.
         cache: what regions add to a step, kept from one simulation to the next.
         model: the additive model, once it is there.
         cost: what it was made from.
@@ -76,6 +79,7 @@ class ParetoState:
     problem: Problem
     space: Space
     choices: tuple[tuple[Choice, ...], ...]
+    again: tuple[bool, ...]
     cache: RegionCache
     model: Model | None = None
     cost: AdditiveCost | None = None
@@ -92,6 +96,7 @@ class Pareto(AbstractStrategy[ParetoState]):
     name: ClassVar[str] = "pareto"
     needs_budget: ClassVar[bool] = False
     objectives: ClassVar[tuple[str, ...]] = ("time", "memory", "pareto")
+    spaces: ClassVar[tuple[str, ...]] = ("recompute",)
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it."""
@@ -101,12 +106,14 @@ class Pareto(AbstractStrategy[ParetoState]):
         """The state before the model."""
         space = Space.of(problem.graph, len(problem.machine.processors))
         choices = tuple(full_splits(space, number) for number in range(len(space.names)))
-        return ParetoState(problem, space, choices, RegionCache(problem.machine))
+        asked = "recompute" in problem.space
+        again = recomputable(problem.graph) if asked else (False,) * len(space.names)
+        return ParetoState(problem, space, choices, again, RegionCache(problem.machine))
 
     def step(self, state: ParetoState) -> ParetoState:
         """The state after the model, the frontier of the model, or one more simulated point."""
         if state.model is None:
-            model, cost, shared = additive_model(state.problem, state.space, state.choices)
+            model, cost, shared = additive_model(state.problem, state.space, state.choices, state.again)
             return replace(state, model=model, cost=cost, shared=shared)
         if state.solution is None:
             solution = _proved(solve(state.model, EPSILON, available_cores()), state.shared)
@@ -210,7 +217,7 @@ def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
     """A point of the model as a plan, with what it takes and holds."""
     problem = state.problem
     operators = tuple(
-        (name, own.plan(choices[choice]))
+        (name, replace(own.plan(choices[choice % len(choices)]), recompute=choice >= len(choices)))
         for name, own, choices, choice in zip(
             state.space.names, state.space.operators, state.choices, found.chosen, strict=True
         )
@@ -224,6 +231,7 @@ def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
     solution = state.solution
     told = (
         ("search", "a point of the additive model's frontier of time and memory; exact and epsilon are of it"),
+        *((("space", ", ".join(problem.space)),) if problem.space else ()),
         ("model_s", found.ticks / 1e9),
         ("model_bytes", found.memory),
         ("exact", solution is not None and not solution.inexact),
@@ -240,9 +248,8 @@ def _at_homes(state: ParetoState, found: Found, plan: Plan) -> Plan:
         return plan
     operators, homes = state.cost.operators, dict(plan.weights)
     for number, home in enumerate(found.homes):
-        choice = state.choices[number][found.chosen[number]]
+        choice = state.choices[number][found.chosen[number] % len(state.choices[number])]
         for tensor in operators.weights(number) if home else ():
-            if operators.sharing(tensor) == 1:
-                name = operators.plan_free.tensors[tensor].name
-                homes[name] = plan_where_used(operators.users(tensor, number, choice)) or homes[name]
+            name = operators.plan_free.tensors[tensor].name
+            homes[name] = weight_plan(operators, tensor, number, choice, home) or homes[name]
     return replace(plan, weights=tuple(homes.items()))

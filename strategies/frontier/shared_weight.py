@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.frontier.homes import HOMES, SPREAD, homes_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -68,9 +70,9 @@ class SharedWeights:
     def least(self) -> Model:
         """The model by the least prices."""
         own: list[Term] = list(self._model.own)
-        made: dict[int, Term] = {}
+        made: dict[tuple[int, int], Term] = {}
         for number in self.operators:
-            kind = self._cost.kind(number)
+            kind = self._cost.kind(number), len(own[number][0])
             if kind not in made:
                 made[kind] = self._least(number)
             own[number] = made[kind]
@@ -78,24 +80,30 @@ class SharedWeights:
 
     def together(self, found: Found) -> Price:
         """The bytes and nanoseconds of an assignment whose shared weights live where a plan of it has them."""
-        chosen = {number: self._choices[number][found.chosen[number]] for number in self.operators}
+        chosen: dict[int, Choice] = {}
+        again: dict[int, bool] = {}
+        for number in self.operators:
+            own = self._choices[number]
+            again[number], place = found.chosen[number] >= len(own), found.chosen[number] % len(own)
+            chosen[number] = own[place]
         memory, ticks = found.memory, found.ticks
         homes = {
             tensor: self._cost.operators.home(tensor, users, [chosen[user] for user in users])
             for tensor, users in self._users.items()
         }
         for number, choice in chosen.items():
-            own = self._cost.operators.weights(number)
-            mine = [homes.get(tensor) or self._alone(tensor, number, choice) for tensor in own]
-            key = number, choice, tuple(home.home.plan for home in mine)
+            weights = self._cost.operators.weights(number)
+            mine = [homes.get(tensor) or self._alone(tensor, number, choice) for tensor in weights]
+            key = number, choice, again[number], tuple(home.home.plan for home in mine)
             if key not in self._known:
-                alone = [self._alone(tensor, number, choice) for tensor in own]
+                alone = [self._alone(tensor, number, choice) for tensor in weights]
                 times = [
-                    sum(self._cost.synchronisation_ns(t, number, choice, h) for t, h in zip(own, some, strict=True))
+                    sum(self._cost.synchronisation_ns(t, number, choice, h) for t, h in zip(weights, some, strict=True))
                     for some in (mine, alone)
                 ]
                 sizes = [
-                    self._memory.own_bytes(number, choice, list(zip(own, some, strict=True))) for some in (mine, alone)
+                    self._memory.own_bytes(number, choice, list(zip(weights, some, strict=True)), again=again[number])
+                    for some in (mine, alone)
                 ]
                 self._known[key] = sizes[0] - sizes[1], round(times[0] - times[1])
             memory, ticks = memory + self._known[key][0], ticks + self._known[key][1]
@@ -108,16 +116,21 @@ class SharedWeights:
     def _least(self, number: int) -> Term:
         """The least bytes and nanoseconds of an operator, by choice and home."""
         size, tick = (np.array(axis) for axis in self._model.own[number])
-        own = self._cost.operators.weights(number)
-        shared = [tensor for tensor in own if tensor in self._users]
-        for place, choice in enumerate(self._choices[number]):
+        count = len(self._choices[number])
+        shared = [tensor for tensor in self._cost.operators.weights(number) if tensor in self._users]
+        for place in range(len(size)):
+            choice = self._choices[number][place % count]
             moved = sum(
                 self._cost.synchronisation_ns(tensor, number, choice, self._alone(tensor, number, choice))
                 for tensor in shared
             )
             tick[place] = np.maximum(tick[place] - int(np.ceil(moved)) - 1, 0)
-            homes = [(tensor, None if tensor in shared else self._alone(tensor, number, choice)) for tensor in own]
-            size[place] = np.minimum(size[place], self._memory.own_bytes(number, choice, homes))
+            found = homes_of(self._cost.operators, number, choice)
+            for home in range(HOMES):
+                lives = found.get(home, found[SPREAD])
+                homes = [(tensor, None if tensor in shared else there) for tensor, there in lives]
+                least = self._memory.own_bytes(number, choice, homes, again=place >= count)
+                size[place, home] = min(int(size[place, home]), least)
         return size, tick
 
 

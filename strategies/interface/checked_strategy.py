@@ -76,7 +76,8 @@ class CheckedStrategy(AbstractStrategy[Any]):
         self.name = own.name  # type: ignore[misc]
         self.needs_budget = own.needs_budget  # type: ignore[misc]
         self.objectives = own.objectives  # type: ignore[misc]
-        self.pipelines = own.pipelines  # type: ignore[misc]
+        self.pipelines, self.spaces = own.pipelines, own.spaces  # type: ignore[misc]
+        self.inside_stages = own.inside_stages  # type: ignore[misc]
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""
@@ -151,7 +152,8 @@ class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
         self._asked, self.own, self._checked = asked, own, checked
         self.name, self.width = own.name, own.width  # type: ignore[misc]
         self.needs_budget, self.objectives = own.needs_budget, own.objectives  # type: ignore[misc]
-        self.pipelines = own.pipelines  # type: ignore[misc]
+        self.pipelines, self.spaces = own.pipelines, own.spaces  # type: ignore[misc]
+        self.inside_stages = own.inside_stages  # type: ignore[misc]
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 from maniple.operators.plan.plan import Plan
-from maniple.process.error import RequestError
+from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
@@ -49,6 +51,9 @@ class Problem:
         order: in which the stages of a pipeline are to take turns, for strategies that plan pipelines: a name, or the
             order as text; None: they choose.
         micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
+        inside: a plan whose stages are kept, for strategies that can: they change degrees and processors of operators
+            within the processors of their stage, whose order and micro-batches stay.
+        space: what they are to choose besides, of what they know: ``recompute``, which results are computed again.
     """
 
     graph: Graph
@@ -59,6 +64,8 @@ class Problem:
     optimizer: AbstractOptimizer | None = None
     order: str | None = None
     micro_batches: int | None = None
+    inside: Plan | None = None
+    space: tuple[str, ...] = ()
 
 
 @final
@@ -91,8 +98,12 @@ class AbstractStrategy(ABC, Generic[State]):
     """Whether a search with it must be given a budget."""
     objectives: ClassVar[tuple[str, ...]] = ("time",)
     """What it can be asked for; see ``Problem``."""
+    spaces: ClassVar[tuple[str, ...]] = ()
+    """What it can choose besides its own space; see ``Problem``."""
     pipelines: ClassVar[bool] = False
     """Whether it plans pipelines, and heeds the order and the micro-batches of a problem."""
+    inside_stages: ClassVar[bool] = False
+    """Whether it can search inside the stages of a plan."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.
@@ -194,3 +205,21 @@ class AbstractDirectStrategy(AbstractStrategy[DirectState]):
         if state.plan is None:
             raise RequestError(f"strategy {self.name!r}: there is no plan before the first step; call step() once")
         return state.plan
+
+
+def asked_space(chosen: AbstractStrategy[Any], space: Sequence[str]) -> tuple[str, ...]:
+    """What a strategy is to choose besides its own space.
+
+    Args:
+        chosen: the strategy.
+        space: the names, or one.
+
+    Raises:
+        RequestError: it does not choose that.
+    """
+    asked = (space,) if isinstance(space, str) else tuple(dict.fromkeys(space))
+    for name in asked:
+        if name not in chosen.spaces:
+            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses recompute"
+            raise RequestError(f"space: strategy {chosen.name!r} does not choose {name!r}{known}")
+    return asked

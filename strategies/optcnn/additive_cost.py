@@ -99,12 +99,39 @@ class AdditiveCost:
         """Seconds that what goes between two operators needs, for each choice of the one and of the other."""
         kind = self._edge_kind(writer, reader)
         if kind not in self._tables:
-            total = np.zeros((len(self._choices[writer]), len(self._choices[reader])))
-            for layout, made, read, is_back in self._between(writer, reader):
+            self._tables[kind] = self._flow_s(writer, reader, (False, True))
+        return self._tables[kind]
+
+    def edge_again(self, writer: int, reader: int) -> Costs:
+        """Of these seconds those that a value needs that is computed again, which are those of the value alone."""
+        kind = ("again", self._edge_kind(writer, reader))
+        if kind not in self._tables:
+            self._tables[kind] = self._flow_s(writer, reader, (False,))
+        return self._tables[kind]
+
+    def reads_back(self, writer: int, reader: int, choice: Choice) -> bool:
+        """Whether a reader's backward pass reads what another has made."""
+        placed = self._operators.place(reader, choice)
+        ends = self._operators.ends(writer, reader)
+        return any(placed.at(("value", "operand", operand), forward=False) for _, operand, _ in ends)
+
+    def again_ns(self, number: int, choice: Choice) -> float:
+        """The nanoseconds of an operator's forward pass, and of what moves inside it, if it is computed again."""
+        placed, node = self._operators.place(number, choice), self._nodes[number]
+        total = float(sum(int(durations.max(initial=0)) for durations in placed.durations[: placed.forward]))
+        own = [(self._layout(tensor), placed.of(("value", "result", at))) for at, tensor in enumerate(node.results)]
+        for layout, uses in (*placed.values, *own):
+            total += self._flow_ns(layout, *self._flows.find_made_and_read(uses))
+        return total
+
+    def _flow_s(self, writer: int, reader: int, ways: Sequence[bool]) -> Costs:
+        """Seconds of what flows between two operators forward (False) and back (True)."""
+        total = np.zeros((len(self._choices[writer]), len(self._choices[reader])))
+        for layout, made, read, is_back in self._between(writer, reader):
+            if is_back in ways:
                 times = self._flows.times_ns(layout, made, read)
                 total += times.T if is_back else times
-            self._tables[kind] = total * NS
-        return self._tables[kind]
+        return total * NS
 
     def _fill(self) -> Iterator[int]:
         """Make the tables, a little at a time; gives the number of entries that were made."""
@@ -142,7 +169,7 @@ class AdditiveCost:
             placed, node = self._operators.place(number, choice), self._nodes[number]
             total = float(sum(int(durations.max(initial=0)) for durations in placed.durations))
             own = [(self._layout(tensor), placed.of(("value", "result", at))) for at, tensor in enumerate(node.results)]
-            for layout, uses in (*placed.inside, *own):
+            for layout, uses in (*placed.inside, *placed.values, *own):
                 total += self._flow_ns(layout, *self._flows.find_made_and_read(uses))
             for tensor in self._operators.weights(number):
                 home = self._operators.home(tensor, (number,), (choice,))
@@ -161,12 +188,17 @@ class AdditiveCost:
         blocks = settled.blocks.copy()
         blocks[:, 0] = settled.home.processors
         placed, place = self._operators.place(number, choice), self._nodes[number].operands.index(tensor)
-        _, read = self._flows.find_made_and_read(placed.of(("value", "operand", place)))
+        passes = [placed.of(("value", "operand", place))]
+        if settled.home.plan.copy == "pass":  # gathered for each of them
+            passes = [
+                [found.use for found in placed.at(("value", "operand", place), forward=forward)]
+                for forward in (True, False)
+            ]
         given, _ = self._flows.find_made_and_read(placed.of(("gradient", "operand", place)))
         layout = self._layout(tensor)
-        total = self._flow_ns(layout, blocks, read)
+        total = sum(self._flow_ns(layout, blocks, self._flows.find_made_and_read(uses)[1]) for uses in passes)
         if len(given):
-            update = self._operators.update_ns(tensor, number, choice, settled)
+            update = self._operators.added_update_ns(tensor, number, choice, settled)
             total += self._flow_ns(layout, given, [blocks]) + float(update.max(initial=0))
         return total / self._operators.sharing(tensor)
 

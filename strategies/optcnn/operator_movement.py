@@ -16,6 +16,8 @@ __all__: list[str] = []
 
 End = tuple[str, str, int]
 """``value`` or ``gradient`` of an ``operand`` or a ``result`` of an operator, and which one."""
+Own = tuple[tuple[tuple[int, ...], int], tuple["Use", ...]]
+"""A region of an operator's own: its shape and the bytes of an element, and its uses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +50,9 @@ class Placed:
         durations: by launch the nanoseconds of each task.
         processors: by launch the processor of each task.
         uses: of the regions that others use too, in program order.
-        inside: of each region of its own the shape and the bytes of an element, and its uses in program order.
+        inside: of each region of its own that holds gradients the shape and the bytes of an element, and its uses in
+            program order.
+        values: the same of those that hold values.
         saved: the same of what its forward pass keeps for its backward pass alone.
     """
 
@@ -57,8 +61,9 @@ class Placed:
     durations: tuple[Column, ...]
     processors: tuple[Column, ...]
     uses: tuple[PlacedUse, ...]
-    inside: tuple[tuple[tuple[tuple[int, ...], int], tuple[Use, ...]], ...]
-    saved: tuple[tuple[tuple[tuple[int, ...], int], tuple[Use, ...]], ...]
+    inside: tuple[Own, ...]
+    values: tuple[Own, ...]
+    saved: tuple[Own, ...]
 
     def at(self, end: End, *, forward: bool) -> list[PlacedUse]:
         """The uses of a region by the launches of one pass."""

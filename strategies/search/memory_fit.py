@@ -9,7 +9,7 @@ import numpy as np
 from maniple.process.error import RequestError
 from maniple.runtime.schedule.machine_memory import neighbours
 from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
-from maniple.strategies.simulation.prediction import COPY_ENGINE
+from maniple.strategies.simulation.named_row import COPY_ENGINE
 from maniple.strategies.timing.tables import DURATION, END
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def excess(simulation: Simulation) -> tuple[int, int]:
 
 def needed_bytes(simulation: Simulation) -> tuple[int, ...]:
     """What a step needs of each memory at most: what lives there at once, and what the runtime's plan may add to it."""
+    allocated = None if simulation.flow is None else simulation.allocated_bytes()
+    if allocated is not None:  # versions and mini-batches under way outlive runs: the runtime says how much they take
+        return allocated
     liveness, machine = simulation.liveness(), simulation.machine
     count = len(machine.memories)
     lasting = liveness.outlasting(count)
@@ -100,10 +103,9 @@ def peak_operator(simulation: Simulation, memory: int) -> str:
 
     What must be there from the beginning of a step on counts as of the first row that has to do with the memory.
     """
-    ledger, machine = simulation.ledger, simulation.machine
-    when = simulation.liveness().at_peak(memory)[0]
-    rows = ledger.alive
-    begins = ledger.rows[rows, END] - ledger.rows[rows, DURATION]
+    rows, machine = simulation.ledger.alive, simulation.machine
+    when, timed = simulation.liveness().at_peak(memory)[0], (simulation.flow or simulation.ledger).rows
+    begins = timed[rows, END] - timed[rows, DURATION]
     rank = machine.memories[memory].rank
     names = {machine.processors[number].name for number in machine.processors_of(memory)}
     for row in simulation.name_rows(rows[begins == when].tolist()):

@@ -20,4 +20,4 @@ __all__: list[str] = []
 def allocated_bytes(graph: Graph, machine: Machine, plan: Plan, optimizer: AbstractOptimizer) -> tuple[int, ...]:
     """Give the bytes of each memory that a training step takes, where instances never alive together take turns."""
     program = training_step(graph, plan, machine, optimizer)
-    return planned_bytes(lower(program, FragmentCache(machine)), program.homes)
+    return planned_bytes(lower(program, FragmentCache(machine)), program.lasting)

@@ -17,10 +17,11 @@ from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.step_form import PASSES
+from maniple.operators.lowering.step_program import Program as StepProgram
 from maniple.operators.lowering.weight import Weight, scale_home, weights
 from maniple.operators.lowering.working_copy import COPY, WorkingCopies
 from maniple.operators.plan.pipeline_plan import stages_of
-from maniple.operators.plan.version_semantics import NOT_SIMULATED, refuse_versions
+from maniple.operators.plan.version_semantics import optimizer_under
 from maniple.operators.plan.weight_home import default_home, planned_home
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
@@ -34,23 +35,27 @@ from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import launch_rows
 from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, MOST_PLACES, SCALE, SKIPPED, SQUARES
-from maniple.strategies.simulation.region_cache import Shapes, Use
+from maniple.strategies.simulation.region_cache import Use, boxes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.lowering.flow.lived_run import LivedRun
     from maniple.operators.lowering.script import Script
     from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.regions.columns.boxes import Boxes
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.privilege import Privilege
+    from maniple.runtime.analysis.fragment import Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch, Requirement
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.simulation.region_cache import Shapes
     from maniple.strategies.timing.tables import Table
 
 __all__: list[str] = []
@@ -58,7 +63,7 @@ __all__: list[str] = []
 Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies]
 """What determines a step's script: the order, what is composed, what is computed again, the working copies."""
 LAUNCHES = 4
-"""An action of a script has so many places; no action has as many launches."""
+"""An action of a script has so many places, or so many for each stage that a loss goes by; none has more launches."""
 
 
 @final
@@ -73,6 +78,7 @@ class _Step:
         stages: by action in turn the stage whose turn it is.
         actions: the places in the script of what must be expanded again, by what was changed: an operator of the
             lowered graph, or a weight whose home is another.
+        launches: so many places an action has.
     """
 
     form: Form
@@ -80,6 +86,7 @@ class _Step:
     script: Script
     stages: Mapping[int, int]
     actions: Mapping[tuple[str, str], tuple[int, ...]]
+    launches: int
 
 
 @final
@@ -92,17 +99,25 @@ class ExpandedProgram:
         plan: the plan to begin with.
         costs: what a task takes.
         optimizer: what updates the weights.
+        shapes: where equal uses are found again.
     """
 
     def __init__(
-        self, graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
+        self,
+        graph: Graph,
+        machine: Machine,
+        plan: Plan,
+        costs: CostModel,
+        optimizer: AbstractOptimizer,
+        shapes: Shapes,
     ) -> None:
-        refuse_versions(dict(plan.semantics), NOT_SIMULATED)
-        self.graph, self.machine, self.costs, self.optimizer = graph, machine, costs, optimizer
-        self.table, self.shapes = LaunchTable(), Shapes()
+        names = tuple(tensor.name for tensor in graph.parameters)
+        self.graph, self.machine, self.costs = graph, machine, costs
+        self.optimizer = optimizer_under(plan, optimizer, names)
+        self.table, self.shapes = LaunchTable(), shapes
         self._memory_of = memory_by_processor(machine)
         self._regions = RegionTable()
-        held = weights(graph, plan, machine, optimizer, self._regions)
+        held = weights(graph, plan, machine, self.optimizer, self._regions)
         self._made = {name: weight.regions for name, weight in held.items()}
         self._known: dict[int, LogicalRegion] = {region.id: region for made in self._made.values() for region in made}
         self._keys = self._lasting_keys()
@@ -110,7 +125,7 @@ class ExpandedProgram:
         self.homes: dict[str, HomeBoxes] = {}
         self._scale_home = HomeBoxes.of(scale_home(machine))
         self._precise = apply_semantics(graph, dict(plan.semantics))
-        self._now: dict[str, Any] = {"plan": plan, "held": held}
+        self._now: dict[str, Any] = {"plan": plan, "held": held, "lived": ({}, ()), "launches": {}}
         self._settle(dict(plan.weights))
         self._expand(plan, {name for name, _ in plan.operators}, set())
 
@@ -122,13 +137,19 @@ class ExpandedProgram:
             weights: by name, other homes; None: the default homes of the weights that the operators use.
 
         Raises:
-            RequestError: its stages are then none of the pipeline.
+            RequestError: its stages are then none of the pipeline, or wait for each other; nothing is changed.
         """
+        try:
+            self._configure(operators, weights)
+        except RequestError:
+            self.table.undo()
+            raise
+
+    def _configure(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None) -> None:
         plan = self._now["plan"]
         plan = replace(plan, operators=tuple((name, operators.get(name, old)) for name, old in plan.operators))
         homes = self._default_homes(plan, operators) if weights is None else dict(weights)
         plan = replace(plan, weights=tuple((name, homes.get(name, old)) for name, old in plan.weights))
-        plan.order(self.graph)  # refused before anything is changed
         moved = self._settle({name: home for name, home in homes.items() if home != self.homes[name].home.plan})
         self._expand(plan, set(operators), moved)
 
@@ -137,13 +158,25 @@ class ExpandedProgram:
         now = self._now["plan"]
         return replace(plan, operators=now.operators, weights=now.weights)
 
-    def home_of(self, key: RegionKey) -> HomeBoxes | None:
-        """Where a region lives that outlives the step."""
+    def held_of(self, key: RegionKey) -> Boxes | None:
+        """Where a region lives that outlives the step, labelled by memory."""
+        lived: Mapping[int, Home] = self._now["lived"][0]
         kind, _, number = key
+        if (home := lived.get(self._numbers.get(key, -1))) is not None:
+            return boxes_of([(memory, rect) for memory, rects in home for rect in rects])
         if kind == "scale":
-            return self._scale_home
-        lasts = kind in {"value", "state"}
-        return self.homes[self.graph.tensors[number].name] if lasts else None
+            return self._scale_home.held
+        return self.homes[self.graph.tensors[number].name].held if kind in {"value", "state"} else None
+
+    def run(self) -> StepProgram | None:
+        """The launches as the runtime lowers them, where there is no flush: how runs wait for those before."""
+        step: _Step = self._now["step"]
+        if step.script.lives is None:
+            return None
+        launches = [launch for _, made in sorted(self._now["launches"].items()) for launch in made]
+        homes = {region.id: weight.home for weight in self._now["held"].values() for region in weight.regions}
+        lived, rings = self._now["lived"]
+        return StepProgram(tuple(launches), homes | lived, rings)
 
     def layout(self, key: RegionKey) -> tuple[tuple[int, ...], int]:
         """The shape of a region, and the bytes of an element."""
@@ -221,27 +254,47 @@ class ExpandedProgram:
             keys = [*(("operator", name) for name in other), *(("weight", name) for name in sorted(moved))]
             places = sorted({place for key in keys for place in step.actions.get(key, ())})
         self.table.set(self._now, "plan", plan)
-        placing = Placing(self.machine)
+        placing, every = Placing(self.machine), dict(self._now["launches"])
         for place in places:
             action = step.script.actions[place]
-            launches = step.expansion.launches_of(action, step.script, self.optimizer)
+            launches = every[place] = step.expansion.launches_of(action, step.script, self.optimizer)
             turn = step.stages.get(place, 0), action.kind, max(action.part, 0)
-            for number in range(LAUNCHES):
+            for number in range(step.launches):
                 made = self._placed(launches[number], turn, placing) if number < len(launches) else None
-                self.table.put(place * LAUNCHES + number, made)
+                self.table.put(place * step.launches + number, made)
+        if step.expansion.run is not None:
+            self._live(step.expansion.run, every)
+
+    def _live(self, run: LivedRun, launches: dict[int, tuple[Launch, ...]]) -> None:
+        """Settle what outlives a run without a flush, and where.
+
+        Args:
+            run: says it.
+            launches: of the run, by the place of the action.
+        """
+        held = {name: weight.home for name, weight in self._now["held"].items()}
+        homes, rings = run.homes([launch for _, made in sorted(launches.items()) for launch in made], held)
+        before: Mapping[int, Home] = self._now["lived"][0]
+        for number in {*homes, *before}:
+            if homes.get(number) != before.get(number) and number in self._keys:
+                self.table.touched[self._keys[number]] = None
+        self.table.set(self._now, "launches", launches)
+        self.table.set(self._now, "lived", (homes, rings))
 
     def _begin(self, plan: Plan, form: Form) -> _Step:
         """A step as another script has it."""
         expansion = Expansion(self.graph, plan, self.machine, self._now["held"], self._regions)
         script = expansion.training_script(self.optimizer)
-        if len(script.actions) > MOST_PLACES // LAUNCHES:
+        width = LAUNCHES if script.lives is None else LAUNCHES * script.lives.count
+        if len(script.actions) > MOST_PLACES // width:
             raise RequestError(
-                f"simulation: expected a step of at most {MOST_PLACES // LAUNCHES} actions, got {len(script.actions)}: "
+                f"simulation: expected a step of at most {MOST_PLACES // width} actions, got {len(script.actions)}: "
                 "operators times micro-batches; choose fewer micro-batches"
             )
         stages = stages_of(expansion.plan.stages, [node.name for node in script.nodes])
         staged = {node.id: stages[node.name] for node in script.nodes}
-        step = _Step(form, expansion, script, _stages(script, staged), _actions_by_cause(expansion.graph, script))
+        causes = _actions_by_cause(expansion.graph, script)
+        step = _Step(form, expansion, script, _stages(script, staged), causes, width)
         self.table.set(self._now, "step", step)
         self.table.set(self._now, "lowered", expansion.plan)
         return step
@@ -308,7 +361,7 @@ def _actions_by_cause(graph: Graph, script: Script) -> dict[tuple[str, str], tup
             causes = [("operator", name) for name in (drawing if kind == "clock" else readers.get(number, []))]
         elif kind == "hyper":
             causes = [("weight", name) for name in trained]
-        elif kind in {"update", "norm", "assign", "cast", "copy", "sum"}:
+        elif kind in {"update", "norm", "assign", "cast", "copy", "sum", "predict"}:
             causes = [("weight", tensors[number].name)]
         else:
             causes = [("operator", nodes[number].name)] if kind not in {"fetch", "rescale"} else []

@@ -6,7 +6,7 @@ Every change is noted, so that `undo` takes back all changes since the last `kee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 REQUIREMENT_BITS = 8
 """The place of a use is that of its launch and, in the lowest bits, the number of the requirement."""
@@ -107,3 +110,11 @@ class LaunchTable:
             self.turned[processor] = None
         self.set(self.launches, place, launch)
         self.changed[place] = None
+
+
+def restore(table: dict[K, V], key: K, value: V | None) -> None:
+    """Give a table back what it had at a key."""
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

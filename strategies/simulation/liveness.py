@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import RegionRows, Use
-    from maniple.strategies.timing.ledger import Ledger, Placed
+    from maniple.strategies.timing.ledger import Placed
     from maniple.strategies.timing.tables import Table
 
 __all__: list[str] = []
@@ -75,6 +75,20 @@ class PlacedRegion(Protocol):
     @property
     def moves(self) -> Placed:
         """Where its movements are; another object whenever anything of it is."""
+        ...
+
+
+class TimedRows(Protocol):
+    """Rows with their times."""
+
+    @property
+    def rows(self) -> Table:
+        """The table of rows; see `tables`."""
+        ...
+
+    @property
+    def makespan(self) -> int:
+        """When the last of them ends."""
         ...
 
 
@@ -247,7 +261,7 @@ class LiveRanges:
         self._placed: dict[RegionKey, _Found] = {}
 
     def liveness(
-        self, regions: Mapping[RegionKey, PlacedRegion], uses_of: Callable[[RegionKey], RegionUses], ledger: Ledger
+        self, regions: Mapping[RegionKey, PlacedRegion], uses_of: Callable[[RegionKey], RegionUses], ledger: TimedRows
     ) -> Liveness:
         """Say what lives where, and when.
 

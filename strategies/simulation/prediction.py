@@ -9,39 +9,20 @@ import numpy as np
 
 from maniple.runtime.observe.timeline import Event, Kind, Timeline
 from maniple.runtime.schedule.schedule import csr
-from maniple.strategies.timing.tables import DURATION, END, READY
+from maniple.strategies.simulation.named_row import COPY_ENGINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.simulation.liveness import Liveness
-    from maniple.strategies.timing.ledger import Ledger
+    from maniple.strategies.simulation.named_row import Named
+    from maniple.strategies.timing.steady_state import Timed
 
 __all__: list[str] = []
 
 _BEGINS = frozenset({Kind.STARTED, Kind.ALLOCATED})
-COPY_ENGINE = "copy engine"
-"""The lane of movements in a timeline."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A row of a ledger and what people call it.
-
-    Args:
-        number: the row.
-        name: the task or movement.
-        category: ``task``, ``fold``, ``copy`` or a collective's name.
-        lanes: (rank, lane) where it is drawn.
-    """
-
-    number: int
-    name: str
-    category: str
-    lanes: tuple[tuple[int, str], ...]
 
 
 @final
@@ -97,6 +78,8 @@ class Prediction:
             when the one before has ended, or has left the lane that it waits for.
         sources: how many durations come from where, such as (``analytic``, 40).
         memory: what lives in the memories, and when.
+        ramp_ns: without a flush the nanoseconds until the first mini-batch has gone through; `step_ns` is then from one
+            run to the next in the steady state, and the path is of one such period.
     """
 
     step_ns: int
@@ -108,6 +91,7 @@ class Prediction:
     critical_path: tuple[tuple[str, int, int], ...]
     sources: tuple[tuple[str, int], ...]
     memory: MemoryTimeline
+    ramp_ns: int = 0
 
 
 def link_bytes(machine: Machine, carried: Column, first: int) -> tuple[tuple[str, int], ...]:
@@ -117,7 +101,7 @@ def link_bytes(machine: Machine, carried: Column, first: int) -> tuple[tuple[str
     )
 
 
-def critical_path(ledger: Ledger) -> list[tuple[int, int, int]]:
+def critical_path(timed: Timed, since: int = 0) -> list[tuple[int, int, int]]:
     """Give (row, start, end) of the rows that bound the makespan: each starts when the one before lets it.
 
     A row that started late waited for a lane: then the row that held the lane until then comes before it. Any other
@@ -125,22 +109,23 @@ def critical_path(ledger: Ledger) -> list[tuple[int, int, int]]:
     a lane for no time only one that came before; so the path ends.
 
     Args:
-        ledger: the rows with their times.
+        timed: the rows with their times.
+        since: when it begins.
     """
-    rows = ledger.alive
-    duration, (first, lanes, spans), (starts, after), _ = ledger.columns()
-    ready, end = ledger.rows[rows, READY], ledger.rows[rows, END]
-    begin = end - duration
-    owners = np.repeat(np.arange(len(rows)), np.diff(first))
-    until, width = begin[owners] + spans, ledger.makespan + 1
+    _, (first, lanes, spans), (starts, after), _ = timed.columns
+    begin, end, ready = timed.begin, timed.end, timed.ready
+    owners = np.repeat(np.arange(len(begin)), np.diff(first))
+    until, width = begin[owners] + spans, int(end.max(initial=0)) + 1
     by_lane = np.argsort(lanes * width + until, kind="stable")
     freed = (lanes * width + until)[by_lane]
-    before = csr(len(rows), np.stack([after, np.repeat(np.arange(len(rows)), np.diff(starts))], axis=1))
-    last = np.flatnonzero(end == ledger.makespan)
+    before = csr(len(begin), np.stack([after, np.repeat(np.arange(len(begin)), np.diff(starts))], axis=1))
+    last = np.flatnonzero(end == end.max(initial=0))
     path: list[tuple[int, int, int]] = []
     while len(last):
         row = int(last.min())
-        path.append((int(rows[row]), int(begin[row]), int(end[row])))
+        if end[row] <= since:
+            break
+        path.append((row, int(begin[row]), int(end[row])))
         if begin[row] > ready[row]:
             ends = lanes[first[row] : first[row + 1]] * width + begin[row]
             sides = zip(np.searchsorted(freed, ends, "left"), np.searchsorted(freed, ends, "right"), strict=True)
@@ -153,16 +138,25 @@ def critical_path(ledger: Ledger) -> list[tuple[int, int, int]]:
     return path[::-1]
 
 
-def timeline(machine: Machine, ledger: Ledger, named: Iterable[Named], memory: MemoryTimeline) -> Timeline:
-    """Draw tasks and folds on their processors, movements on the copy engines of all ranks, and what memories hold."""
-    events = _living(machine, memory)
+def timeline(
+    machine: Machine, named: Iterable[Named], runs: Sequence[tuple[Column, Column]], memory: MemoryTimeline | None
+) -> Timeline:
+    """Draw tasks and folds on their processors, movements on the copy engines of all ranks, and what memories hold.
+
+    Args:
+        machine: the machine.
+        named: the rows of a run.
+        runs: of each the begins and ends of rows, by their numbers; a row that takes no time has nothing to do.
+        memory: what lives when; None where it is not drawn.
+    """
+    events = [] if memory is None else _living(machine, memory)
     for row in named:
-        end = int(ledger.rows[row.number, END])
-        start = end - int(ledger.rows[row.number, DURATION])
-        for rank, lane in row.lanes:
-            place = (rank, lane, row.name, row.category, 1, row.number)
-            events.append(Event(Kind.STARTED, start, *place))
-            events.append(Event(Kind.ENDED if lane != COPY_ENGINE else Kind.COPIED, end, *place))
+        for run, (begins, ends) in enumerate(runs, 1):
+            start, end = int(begins[row.number]), int(ends[row.number])
+            for rank, lane in row.lanes if end > start else ():
+                place = (rank, lane, row.name, row.category, run, row.number)
+                events.append(Event(Kind.STARTED, start, *place))
+                events.append(Event(Kind.ENDED if lane != COPY_ENGINE else Kind.COPIED, end, *place))
     nodes = tuple(memory.host for memory in machine.memories)
     # Of one instant, what ends comes before what starts.
     order = sorted(events, key=lambda event: (event.time_ns, event.kind in _BEGINS, event.rank, event.row))

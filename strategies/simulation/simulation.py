@@ -4,35 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError
-from maniple.regions.columns.history import BY, FROM, GROUP, GROUP_SIZE, KIND, TO
-from maniple.runtime.schedule.schedule import RowKind
 from maniple.strategies.cost_model.analytic import Analytic
-from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS
+from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS, restore
 from maniple.strategies.simulation.liveness import Liveness, LiveRanges, RegionUses
+from maniple.strategies.simulation.named_row import Named, name_movements, name_tasks
 from maniple.strategies.simulation.placed_program import Program
 from maniple.strategies.simulation.plan_free_step import PlanFreeStep
-from maniple.strategies.simulation.prediction import (
-    COPY_ENGINE,
-    MemoryTimeline,
-    Named,
-    Prediction,
-    critical_path,
-    link_bytes,
-    timeline,
-)
+from maniple.strategies.simulation.prediction import MemoryTimeline, Prediction, critical_path, link_bytes, timeline
 from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache
 from maniple.strategies.timing.ledger import UNLIMITED, Ledger, Placed, RowBlock
+from maniple.strategies.timing.steady_state import Timed
 from maniple.strategies.timing.tables import DURATION, END, NUMBER_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
@@ -40,19 +32,16 @@ if TYPE_CHECKING:
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.observe.timeline import Timeline
-    from maniple.runtime.schedule.launch import Point
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.expanded_program import ExpandedProgram
+    from maniple.strategies.simulation.flow import Flow
     from maniple.strategies.simulation.launch_table import PlacedLaunch
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import RegionRows, Use
     from maniple.strategies.timing.ledger import Columns
 
 __all__: list[str] = []
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 TASKS = (1 << REQUIREMENT_BITS) - 1
 """What stands in a task's key where a movement's has the number of its requirement: tasks come after movements."""
@@ -78,6 +67,7 @@ class _Change:
     launches: dict[int, Placed | None] = field(default_factory=dict)
     regions: dict[RegionKey, _Region | None] = field(default_factory=dict)
     chains: dict[int, Placed | None] = field(default_factory=dict)
+    flow: Flow | None = None
 
 
 @final
@@ -122,22 +112,24 @@ class Simulation:
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._program = _program(graph, machine, plan, self.costs, self.optimizer)
+        self._program = _program(self, plan)
         self._table = self._program.table
         self._launches, self._chains = dict[int, Placed](), dict[int, Placed]()
         self._regions: dict[RegionKey, _Region] = {}
         self._change: _Change | None = None
         self._live_ranges = LiveRanges(machine)
         self.memory_bytes = np.zeros(len(machine.memories), dtype=np.int64)
+        self.flow: Flow | None = None
+        """A run in the steady state, where there is no flush."""
         self._follow()
-        self.ledger.settle()
+        self._settle(UNLIMITED)
         self._change = _Change()
         self.accept()
 
     @property
     def makespan_ns(self) -> int:
-        """The time of a step, the proposal under way included."""
-        return self.ledger.makespan
+        """The time of a step, without a flush from one to the next, the proposal under way included."""
+        return self.ledger.makespan if self.flow is None else self.flow.state.period_ns
 
     @property
     def bytes(self) -> int:
@@ -172,7 +164,7 @@ class Simulation:
             self._plan.operator(name)
         self._program.configure(operators, weights)
         self._change = self._follow()
-        return self.ledger.settle(limit_ns)
+        return self._settle(limit_ns)
 
     def accept(self) -> None:
         """Keep the proposal.
@@ -191,16 +183,28 @@ class Simulation:
         self.ledger.undo()
         self._table.undo()
         for place, block in change.launches.items():
-            _restore(self._launches, place, block)
+            restore(self._launches, place, block)
         for key, region in change.regions.items():
             if key in self._regions:
                 self.memory_bytes -= self._regions[key].rows.memory_bytes
             if region is not None:
                 self.memory_bytes += region.rows.memory_bytes
-            _restore(self._regions, key, region)
+            restore(self._regions, key, region)
         for processor, chain in change.chains.items():
-            _restore(self._chains, processor, chain)
+            restore(self._chains, processor, chain)
+        self.flow = change.flow
         self._change = None
+
+    def _settle(self, limit_ns: int) -> int:
+        """Time the rows; without a flush, runs of them that follow each other."""
+        run = self._program.run()
+        if run is None:
+            return self.ledger.settle(limit_ns)
+        from maniple.strategies.simulation.flow import Flow
+
+        self.ledger.settle()
+        self.flow = Flow.of(run, self.machine, self.ledger)
+        return self.makespan_ns
 
     def _require_change(self) -> _Change:
         if self._change is None:
@@ -214,6 +218,7 @@ class Simulation:
             {place: self._launches.pop(place, None) for place in table.changed},
             {key: self._regions.pop(key, None) for key in table.touched},
             {processor: self._chains.pop(processor, None) for processor in table.turned},
+            self.flow,
         )
         regions = [region for region in change.regions.values() if region is not None]
         blocks = [block for block in change.launches.values() if block is not None]
@@ -250,8 +255,8 @@ class Simulation:
         """Add the movements and dependences of a region."""
         program = self._program
         users = sorted(self._table.users[key].items())
-        home, shape = program.home_of(key), program.layout(key)
-        rows = self.cache.rows(shape, NOWHERE if home is None else home.held, [use for _, use in users])
+        held, shape = program.held_of(key), program.layout(key)
+        rows = self.cache.rows(shape, NOWHERE if held is None else held, [use for _, use in users])
         places = np.asarray([place for place, _ in users], dtype=np.int64)
         moves = self.ledger.add_rows(RowBlock(rows.columns, rows.held, places << NUMBER_BITS))
         first = self._first(users)
@@ -269,7 +274,7 @@ class Simulation:
             sources.update(self.costs.sources(self._table.launches[place].rows.tasks))
         held, allocated = self._memory_timeline(), self.allocated_bytes()
         needed = allocated or tuple(held.liveness.peaks(len(self.machine.memories)).tolist())
-        path = critical_path(self.ledger)
+        path = self._critical_path()
         names = {row.number: row.name for row in self.name_rows([row for row, _, _ in path])}
         return Prediction(
             self.makespan_ns,
@@ -281,11 +286,29 @@ class Simulation:
             tuple((names[row], start, end) for row, start, end in path),
             tuple(sorted(sources.items())),
             held,
+            0 if self.flow is None else self.flow.state.ramp_ns,
         )
 
+    def _critical_path(self) -> list[tuple[int, int, int]]:
+        """The (row, begin, end) of the rows that make a step as long as it is, or a period of the steady state."""
+        if self.flow is None:
+            numbers, since = self.ledger.alive.astype(np.int64), 0
+            rows = self.ledger.rows[numbers]
+            timed = Timed(self.ledger.columns(), rows[:, END] - rows[:, DURATION])
+        else:
+            timed, numbers, state = self.flow.state.timed, self.flow.alive, self.flow.state
+            since = int(timed.end.max()) - state.cycle * state.period_ns
+        path = [row for row in critical_path(timed, since) if row[2] > row[1]]
+        return [(int(numbers[row % len(numbers)]), max(0, begin - since), end - since) for row, begin, end in path]
+
     def timeline(self) -> Timeline:
-        """Draw what runs when, and what is held, the proposal under way included."""
-        return timeline(self.machine, self.ledger, self.name_rows(), self._memory_timeline())
+        """Draw what runs when, and what is held, the proposal under way included; without a flush, ramp and all."""
+        return timeline(self.machine, self.name_rows(), self._runs(), None if self.flow else self._memory_timeline())
+
+    def _runs(self) -> list[tuple[Column, Column]]:
+        """The begins and ends of rows: of the step, or of runs without a flush."""
+        ends = self.ledger.rows[:, END]
+        return [(ends - self.ledger.rows[:, DURATION], ends)] if self.flow is None else self.flow.drawn()
 
     def _memory_timeline(self) -> MemoryTimeline:
         return MemoryTimeline(self.liveness(), tuple(self.region_names()))
@@ -297,6 +320,8 @@ class Simulation:
 
     def allocated_bytes(self) -> tuple[int, ...] | None:
         """Give what the runtime will allocate in each memory for the step; None where that takes long to find out."""
+        if self.flow is not None:
+            return self.flow.allocated_bytes()
         if self.lowered_rows > MOST_LOWERED:
             return None
         from maniple.strategies.simulation.allocation import allocated_bytes  # lowering, which most do without
@@ -305,57 +330,37 @@ class Simulation:
 
     def name_rows(self, rows: Sequence[int] | None = None) -> list[Named]:
         """Name some rows, by default all."""
-        wanted = np.asarray(self.ledger.sequence if rows is None else rows, dtype=np.int64)
-        wanted.sort()
-        return [*self._name_tasks(wanted), *self._name_movements(wanted)]
-
-    def _name_tasks(self, wanted: Column) -> Iterator[Named]:
-        for place, block in sorted(self._launches.items()):
-            found = self._table.launches[place]
-            points: list[Point] = []
-            for number in block.within(wanted):
-                points = points or list(found.rows.tasks.launch().points)
-                where = self.machine.processor(points[number].processor)
-                lanes = ((self.machine.rank_of(where.id), where.name),)
-                yield Named(block.first + number, f"{found.name}{points[number]}", "task", lanes)
-
-    def _name_movements(self, wanted: Column) -> Iterator[Named]:
-        for key, region in self._regions.items():
-            for number in region.moves.within(wanted):
-                move = region.rows.moves[number]
-                name, what = (
-                    self._program.region(key).name,
-                    RowKind(int(move[KIND])).name.lower(),
-                )
-                if move[BY] >= 0:
-                    processor = self.machine.processor(int(move[BY]))
-                    lanes = [(self.machine.rank_of(processor.id), processor.name)]
-                else:
-                    group = region.rows.members[move[GROUP] : move[GROUP] + move[GROUP_SIZE], 0]
-                    memories = (move[FROM], move[TO]) if move[FROM] >= 0 else group
-                    lanes = [(self.machine.memories[memory].rank, COPY_ENGINE) for memory in memories]
-                yield Named(region.moves.first + number, f"{what} {name}", what, tuple(lanes))
+        wanted = np.sort(np.asarray(self.ledger.sequence if rows is None else rows, dtype=np.int64))
+        launches = ((self._table.launches[place], block) for place, block in sorted(self._launches.items()))
+        regions = ((self._program.region(key).name, each.rows, each.moves) for key, each in self._regions.items())
+        return [*name_tasks(self.machine, launches, wanted), *name_movements(self.machine, regions, wanted)]
 
     def liveness(self) -> Liveness:
         """Say what lives in each memory, and when, the proposal under way included; it must not have been given up."""
-        return self._live_ranges.liveness(self._regions, self._uses_of, self.ledger)
+        return self._live_ranges.liveness(self._regions, self._uses_of, self.flow or self.ledger)
 
     def _uses_of(self, key: RegionKey) -> RegionUses:
         users = sorted(self._table.users[key].items())
-        return RegionUses(self._program.home_of(key) is not None, [use for _, use in users], self._first(users))
+        return RegionUses(self._program.held_of(key) is not None, [use for _, use in users], self._first(users))
 
     def _first(self, users: list[tuple[int, Use]]) -> Column:
         """By use of a region, the row of its launch's first point."""
         return np.asarray([self._launches[place >> REQUIREMENT_BITS].first for place, _ in users], dtype=np.int64)
 
     def turns(self) -> dict[int, list[tuple[tuple[int, str, int], int, int]]]:
-        """By processor, the (stage, kind, micro-batch), begin and end of each row that it takes in turn."""
-        found: dict[int, list[tuple[tuple[int, str, int], int, int]]] = {}
-        for processor, turns in self._table.turns.items():
-            for place, numbers in sorted(turns.items()):
-                rows, turn = self.ledger.rows[self._launches[place].first + numbers], self._table.launches[place].turn
-                times = zip((rows[:, END] - rows[:, DURATION]).tolist(), rows[:, END].tolist(), strict=True)
-                found.setdefault(processor, []).extend((turn or (0, "", 0), *time) for time in times)
+        """By processor, the (stage, kind, micro-batch), begin and end of each row that it takes in turn.
+
+        Without a flush: of the ramp and of some runs after it, with the mini-batch instead.
+        """
+        found, flow = dict[int, list[tuple[tuple[int, str, int], int, int]]](), self.flow
+        for run, (begins, over) in enumerate(self._runs()):
+            for processor, turns in self._table.turns.items():
+                for place, numbers in sorted(turns.items()):
+                    rows = self._launches[place].first + numbers
+                    stage, kind, part = self._table.launches[place].turn or (0, "", 0)
+                    part = part if flow is None else run - flow.lag(int(rows[0]))
+                    times = zip(begins[rows].tolist(), over[rows].tolist(), strict=True)
+                    found.setdefault(processor, []).extend(((stage, kind, part), *time) for time in times if part >= 0)
         return found
 
     def region_names(self) -> list[str]:
@@ -380,21 +385,13 @@ class Simulation:
         return self.ledger.columns()
 
 
-def _program(
-    graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
-) -> Program | ExpandedProgram:
+def _program(simulation: Simulation, plan: Plan) -> Program | ExpandedProgram:
     """The launches of a step: where operators take turns, what comes when depends on the plan."""
+    graph, machine, optimizer = simulation.graph, simulation.machine, simulation.optimizer
+    costs, shapes, semantics = simulation.costs, simulation.cache.shapes, dict(plan.semantics)
     if not plan.takes_turns:
-        semantics = dict(plan.semantics)
-        return Program(PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer), plan, costs)
+        plan_free = PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer)
+        return Program(plan_free, plan, costs, shapes)
     from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without
 
-    return ExpandedProgram(graph, machine, plan, costs, optimizer)
-
-
-def _restore(table: dict[K, V], key: K, value: V | None) -> None:
-    """Give a table back what it had at a key."""
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
+    return ExpandedProgram(graph, machine, plan, costs, optimizer, shapes)

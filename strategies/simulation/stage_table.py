@@ -3,7 +3,8 @@
     stage 0   F0 F0 F1 F1 -- B0 B0 B0 F2 F2 B1 B1 B1 -- B2 B2 B2
     stage 1   -- -- F0 F0 B0 B0 F1 F1 B1 B1 F2 F2 B2 B2 -- -- --
 
-A column is a slice of the step, and a cell is what the lane does most of it; a lane's only stage is not named.
+A column is a slice of the step, and a cell is what the lane does most of it; a lane's only stage is not named. Of a
+pipeline without a flush the ramp is drawn and some runs after it, and numbers are those of mini-batches.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def stage_table(simulation: Simulation, columns: int = COLUMNS) -> list[str]:
         raise RequestError("plan: pipeline: expected one, whose stages take turns that can be drawn; got null")
     slices: dict[int, list[dict[str, int]]] = {}
     stages: dict[int, set[int]] = {}
-    width = max(1, -(-simulation.makespan_ns // columns))
+    last = max((end for rows in taken.values() for _, _, end in rows), default=0)
+    width = max(1, -(-max(simulation.makespan_ns, last) // columns))
     for processor, rows in sorted(taken.items()):
         own = slices.setdefault(processor, [{} for _ in range(columns)])
         for (stage, kind, part), begin, end in rows:

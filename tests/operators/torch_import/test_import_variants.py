@@ -33,6 +33,10 @@ def probabilities(h: Tensor) -> Tensor:
     return torch.linspace(0, 3, h.numel(), dtype=h.dtype).reshape(h.shape).softmax(1)
 
 
+def causal(h: Tensor) -> Tensor:
+    return nn.Transformer.generate_square_subsequent_mask(2, dtype=h.dtype)
+
+
 VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
     "targets that are probabilities": (
         lambda _, h: F.cross_entropy(h, probabilities(h), label_smoothing=0.1),
@@ -62,6 +66,11 @@ VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
         lambda _, h: (h.repeat_interleave(2, 1) * torch.linspace(0, 1, 12, dtype=h.dtype)).square().sum(),
         (),
         "repeat_interleave",
+    ),
+    "a decoder that is given its mask": (
+        lambda m, h: m.layers[0](h.view(-1, 2, 6), h.view(-1, 2, 6), tgt_mask=causal(h)).square().sum(),
+        (nn.Transformer(6, 2, 1, 1, 7, dropout=0.0, batch_first=True),),
+        "layers",
     ),
     "bounded norms": (lambda _, h: torch.renorm(h, 2, 0, 0.7).square().sum(), (), "renorm"),
 }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import numpy as np
 import pytest
 
 import maniple as mp
 from maniple.runtime.control.world import World
 from maniple.strategies.frontier import pareto
-from maniple.strategies.frontier.additive_model import additive_model, plan_where_used
+from maniple.strategies.frontier.additive_model import additive_model
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import solve
 from maniple.strategies.frontier.pareto import Pareto, ParetoState, rank_correlation
@@ -67,15 +66,6 @@ def test_in_the_same_space_the_fastest_point_is_optcnns_plan() -> None:
         float(state.cost.edge(a, b)[points[-1].chosen[a], points[-1].chosen[b]]) for a, b in state.cost.edges
     )
     assert seconds == pytest.approx(state.found.cost, abs=1e-9 * terms)
-
-
-def test_a_home_where_used_has_each_part_at_all_who_use_it() -> None:
-    """As in `weight_home`: b=2 n=2 on four processors uses each half of the weight twice."""
-    tiles = np.array([[[0, 5], [0, 64]], [[5, 10], [0, 64]], [[0, 5], [0, 64]], [[5, 10], [0, 64]]])
-    home = plan_where_used((tiles, np.array([[0], [1], [2], [3]])))
-    assert home is not None
-    assert (home.degrees, home.processors, home.replicas) == ((2, 1), (0, 2, 1, 3), 2)
-    assert plan_where_used((tiles[:2], np.array([[0], [1]]))) is None
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +151,38 @@ def test_points_give_the_losses_of_one_processor() -> None:
         assert other == pytest.approx(losses[0], rel=1e-5)
 
 
+def test_results_computed_again_give_leaner_points_that_run() -> None:
+    """Law 1, for the leanest plan of a frontier that computes again, and needs less for it."""
+    import torch
+
+    graph, machine = graph_of(batch=64, layers=4), mp.Machine.cpu(2)
+    kept, again = (
+        mp.search(graph, machine, strategy="pareto", objective="pareto", space=space) for space in ((), ("recompute",))
+    )
+    lean = again.points[0]
+    assert lean.peak_memory_bytes < 0.9 * kept.points[0].peak_memory_bytes
+    assert dict(dict(lean.plan.explanation)[""])["space"] == "recompute"
+    assert any(operator.recompute for _, operator in lean.plan.operators)
+    assert not any(operator.recompute for _, operator in again.points[-1].plan.operators)
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(64, 12), "y": torch.randint(0, 4, (64,))}
+    losses = []
+    for plan in (mp.search(graph, mp.Machine.cpu(1)), lean.plan):
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1, momentum=0.9), world=World.solo(processors=2)) as trainer:
+            losses.append([float(trainer.step(**batch)) for _ in range(3)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_a_strategy_is_asked_for_what_it_knows() -> None:
     graph, machine = graph_of(), mp.Machine.cpu(2)
     with pytest.raises(mp.RequestError, match="does not know the objective 'pareto', but time; ask strategy 'pareto'"):
         mp.search(graph, machine, strategy="optcnn", objective="pareto")
+    with pytest.raises(
+        mp.RequestError, match="'optcnn' does not choose 'recompute'; strategy 'pareto' chooses recompute"
+    ):
+        mp.search(graph, machine, strategy="optcnn", space=["recompute"])
+    with pytest.raises(mp.RequestError, match="does not choose 'recmpute'; did you mean 'recompute'"):
+        mp.search(graph, machine, strategy="pareto", space="recmpute")
     with pytest.raises(mp.RequestError, match="objective 'speed' is no choice"):
         mp.search(graph, machine, strategy="pareto", objective="speed")
     with pytest.raises(mp.RequestError, match="one plan, no frontier"):

@@ -1,0 +1,97 @@
+"""Homes: where the weights of an operator may live, as alternatives of one choice of it.
+
+    home          where a weight is                                  against the first
+    spread        cut over all who use it, where they do not each
+                  use a part of their own
+    where used    each part at all who use it                        nothing to gather; states and updates several times
+    passing       spread, and whole only while it is used            gathered twice; neither its value nor its gradient
+                                                                     stays whole anywhere
+
+They are those of ZeRO's stages 1, 0 and 3 (`operators/plan/sharding.py`). A weight that several operators use lives
+where its default home is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from maniple.operators.rules.configuration import WeightPlan
+
+if TYPE_CHECKING:
+    from maniple.operators.plan.weight_home import Users
+    from maniple.strategies.interface.space import Choice
+    from maniple.strategies.optcnn.placed_operators import PlacedOperators
+    from maniple.strategies.simulation.home_boxes import HomeBoxes
+
+__all__: list[str] = []
+
+SPREAD, WHERE_USED, PASSING = range(3)
+"""The numbers of the homes."""
+HOMES = 3
+Weights = list[tuple[int, "HomeBoxes"]]
+"""The weights of an operator, and where each lives."""
+
+
+def homes_of(operators: PlacedOperators, number: int, choice: Choice) -> dict[int, Weights]:
+    """The homes of an operator's weights by number: the first, and others in which any weight is not there.
+
+    Args:
+        operators: the operators, placed.
+        number: the operator.
+        choice: its choice.
+    """
+    spread = [(tensor, operators.home(tensor, (number,), (choice,))) for tensor in operators.weights(number)]
+    found = {SPREAD: spread}
+    for home in (WHERE_USED, PASSING):
+        plans = [weight_plan(operators, tensor, number, choice, home) for tensor, _ in spread]
+        if any(plan is not None for plan in plans):
+            found[home] = [
+                (tensor, old if plan is None else operators.home_boxes(tensor, plan))
+                for plan, (tensor, old) in zip(plans, spread, strict=True)
+            ]
+    return found
+
+
+def weight_plan(operators: PlacedOperators, tensor: int, number: int, choice: Choice, home: int) -> WeightPlan | None:
+    """A home of a weight; None where that is its first one.
+
+    Args:
+        operators: the operators, placed.
+        tensor: the weight.
+        number: one that uses it.
+        choice: how.
+        home: the number of the home.
+    """
+    if home == SPREAD or operators.sharing(tensor) > 1:
+        return None
+    used = plan_where_used(operators.users(tensor, number, choice))
+    if used is None or home == WHERE_USED:
+        return used
+    if operators.plan_free.tensors[tensor].kind != "parameter":
+        return None
+    return replace(operators.home(tensor, (number,), (choice,)).home.plan, copy="pass", sums="home")
+
+
+def plan_where_used(users: Users) -> WeightPlan | None:
+    """The home whose blocks are the tiles that are used, each at all that use it; None where one uses each.
+
+    Args:
+        users: the tiles, and by tile the processors that use it.
+    """
+    tiles, processors = users
+    owners: dict[tuple[int, ...], list[int]] = {}
+    for tile, found in zip(tiles.reshape(len(tiles), -1).tolist(), processors.tolist(), strict=True):
+        mine = owners.setdefault(tuple(tile), [])
+        mine += [processor for processor in found if processor not in mine]
+    counts = {len(found) for found in owners.values()}
+    if len(counts) != 1 or counts == {1}:
+        return None
+    ordered = sorted(owners)
+    axes = len(ordered[0]) // 2
+    degrees = tuple(len({tile[2 * axis] for tile in ordered}) for axis in range(axes))
+    if int(np.prod(degrees)) != len(ordered):
+        return None
+    return WeightPlan(degrees, tuple(place for tile in ordered for place in owners[tile]), counts.pop())
