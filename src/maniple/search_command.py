@@ -61,7 +61,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--order", help=ORDER_HELP)
 @click.option("--zero", type=int, help=ZERO_HELP)
 @click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
-@click.option("--space", multiple=True, help="What pareto is to choose besides: recompute.")
+@click.option("--space", multiple=True, help="What pareto is to choose besides: recompute, cube.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def search(

@@ -166,7 +166,7 @@ def search(
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples.
-        space: what to choose besides, of strategies that can: ``recompute``, which results are computed again.
+        space: what to choose besides: ``recompute``, which results are computed again; ``cube``, 3-D layouts.
         watch: is told how it goes.
 
     Raises:

@@ -19,6 +19,8 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
 from maniple.operators.plan.plan import OperatorPlan
 from maniple.strategies.interface.layer import layers_of
 
@@ -45,12 +47,15 @@ class Choice:
         replicas: how many processors compute each part.
         start: the processor of the first task.
         stride: how many processors the next task's is further on, counted around the machine.
+        mesh: where tasks are not in a row: the processors as a mesh, row-major, of each of whose axes the extent and
+            the factor that it cuts, -1: replicas. Where several cut one factor, the last cuts finest.
     """
 
     degrees: tuple[int, ...]
     replicas: int = 1
     start: int = 0
     stride: int = 1
+    mesh: tuple[tuple[int, int], ...] = ()
 
     @property
     def tasks(self) -> int:
@@ -118,6 +123,8 @@ class OperatorSpace:
     def plan(self, choice: Choice) -> OperatorPlan:
         """The choice as the configuration of a plan."""
         named = tuple((factor.name, degree) for factor, degree in zip(self.factors, choice.degrees, strict=True))
+        if choice.mesh:
+            return OperatorPlan(named, _on_mesh(choice.mesh), choice.replicas)
         places = (choice.start + task * choice.stride for task in range(choice.tasks))
         return OperatorPlan(named, tuple(place % self.processors for place in places), choice.replicas)
 
@@ -218,6 +225,14 @@ def _splits(factors: tuple[BoundFactor, ...], processors: int) -> tuple[Split, .
         for degrees, tasks in vectors
         for replicas in range(1, 1 + (1 if _reduces(factors, degrees) else processors // tasks))
     )
+
+
+def _on_mesh(mesh: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The processor of each task, by factor and then by replica."""
+    extents = [extent for extent, _ in mesh]
+    # Replicas of a part are next to each other.
+    order = sorted(range(len(mesh)), key=lambda axis: (mesh[axis][1] < 0, mesh[axis][1], axis))
+    return tuple(np.arange(prod(extents)).reshape(extents).transpose(order).ravel().tolist())
 
 
 def _reduces(factors: Sequence[BoundFactor], degrees: Sequence[int]) -> bool:

@@ -51,7 +51,8 @@ class Problem:
         order: in which the stages of a pipeline are to take turns, for strategies that plan pipelines: a name, or the
             order as text; None: they choose.
         micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
-        space: what they are to choose besides, of what they know: ``recompute``, which results are computed again.
+        space: what they are to choose besides, of what they know: ``recompute``, which results are computed again;
+            ``cube``, layouts on the processors as a cube.
     """
 
     graph: Graph
@@ -215,6 +216,6 @@ def asked_space(chosen: AbstractStrategy[Any], space: Sequence[str]) -> tuple[st
     asked = (space,) if isinstance(space, str) else tuple(dict.fromkeys(space))
     for name in asked:
         if name not in chosen.spaces:
-            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses recompute"
+            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses cube and recompute"
             raise RequestError(f"space: strategy {chosen.name!r} does not choose {name!r}{known}")
     return asked
