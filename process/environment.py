@@ -330,6 +330,11 @@ def copy_variables() -> dict[str, str]:
     return dict(os.environ)
 
 
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Give this process variables beside those that it has, as a process that becomes a rank's must have them."""
+    os.environ.update(variables)
+
+
 def _text(variables: Mapping[str, str], name: str) -> str:
     if not variables.get(name):
         beside = "MANIPLE_HEAD" if "MANIPLE_HEAD" in variables else "RANK and MASTER_ADDR"

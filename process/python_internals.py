@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_runpy: Any = import_module("runpy")
+run_module: Callable[[str], object] = _runpy._run_module_as_main  # noqa: SLF001
+"""Run a module as the interpreter does for `-m`: in `__main__`, with the module's file as the first argument."""
+
 frame_above: Callable[[int], FrameType] = sys._getframe  # noqa: SLF001
 """The frame so many calls above the caller's: what `inspect` looks at, without the list of source lines it builds."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -104,6 +105,15 @@ def masks_without_values() -> Iterator[None]:
         yield
     finally:
         transformer._detect_is_causal_mask = looks  # noqa: SLF001
+
+
+def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
+    """A group of torch.distributed that binds to one address of this host, and waits for as long as it takes."""
+    gloo: Any = torch.distributed.ProcessGroupGloo
+    options = gloo._Options()  # noqa: SLF001
+    options._devices = [gloo.create_device(hostname=interface)]  # noqa: SLF001
+    options._timeout = timedelta(days=365)  # noqa: SLF001
+    return gloo(store, rank, size, options)
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

@@ -41,11 +41,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "maniple"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What must not run side by side on two workers is one worker's.
 
-    Tests that start rank processes: their deadlines are for ranks that have the cores. Tests that simulate: the first
-    of a new checkout compiles the simulator, which takes a minute and must not happen twice.
+    Tests of ranks whose deadlines are seconds: no two of them share the cores. Tests of whole jobs without such
+    deadlines: more of them at once have no cores, either. Tests that simulate: the first of a new checkout compiles the
+    simulator, which takes a minute and must not happen twice.
     """
     for item in items:
-        for group in ("ranks", "simulator"):
+        for group in ("ranks", "jobs", "simulator"):
             if item.get_closest_marker(group) is not None:
                 item.add_marker(pytest.mark.xdist_group(group))
                 break

@@ -140,6 +140,7 @@ def test_ranks_are_told_to_keep_the_order_of_the_program(script: str, capsys: py
     [
         ("shared", "within a host through shared memory, between hosts through ZeroMQ"),
         ("zmq", "within a host through ZeroMQ, between hosts through ZeroMQ"),
+        ("gloo", "within a host through Gloo, between hosts through Gloo"),
     ],
 )
 def test_a_dry_run_says_how_tiles_travel(

@@ -107,7 +107,8 @@ class Composition(AbstractComposition):
     """The primitives of one composite as they are written.
 
     Their factors are the composite's, by name: each is split as the composite is, and runs where the composite does. A
-    primitive that lacks a factor runs where the first part of that factor does.
+    primitive that lacks a factor runs where the first part of that factor does. What a primitive reads whole may have a
+    factor that the composite lacks, which is not split.
 
     Args:
         graph: where the primitives go.
@@ -182,7 +183,7 @@ def points_within(degrees: Mapping[str, int], factors: Sequence[str]) -> Column:
         degrees: of the composite's factors, in its rule's order.
         factors: of the primitive, in its rule's order.
     """
-    index = row_major([degrees[factor] for factor in factors])
+    index = row_major([degrees.get(factor, 1) for factor in factors])
     points = np.zeros(len(index), dtype=np.int64)
     for factor, degree in degrees.items():
         points *= degree
@@ -195,5 +196,5 @@ def _inherit(plan: OperatorPlan, factors: list[str]) -> OperatorPlan:
     """The configuration of a primitive with some of the composite's factors."""
     degrees = dict(plan.degrees)
     processors = processors_by_point(plan)[points_within(degrees, factors)]
-    inherited = tuple((factor, degrees[factor]) for factor in factors)
+    inherited = tuple((factor, degrees.get(factor, 1)) for factor in factors)
     return OperatorPlan(inherited, tuple(processors.ravel().tolist()), plan.replicas, plan.recompute)

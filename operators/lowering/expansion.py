@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.flow.lived_run import LivedRun
+from maniple.operators.lowering.fusion.fused_launch import fused_at_home, home_users
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import FetchBinder, InputBinder
 from maniple.operators.lowering.operator_launch import (
@@ -65,7 +66,8 @@ def training_step(
         plan: the plan.
         machine: the machine.
         optimizer: what updates the weights.
-        views: whether operators that compute nothing need no task where their results can be used where they lie.
+        views: whether operators that compute nothing need no task where their results can be used where they lie, and
+            updates of one operator's weights are one task.
     """
     table = RegionTable()
     held = weights(graph, plan, machine, optimizer, table)
@@ -123,6 +125,7 @@ class Expansion:
         self._launches: list[Launch] = []
         self._forms: dict[int, LaunchForm] = {}
         self._groups: tuple[ViewGroup, ...] = ()
+        self._users: dict[str, tuple[int, ...]] = {}
         self._passed: Passed = {}
         self.elided: tuple[str, ...] = ()
         """The operators that have no task, for what they give can be used where their operand lies."""
@@ -190,6 +193,7 @@ class Expansion:
         """
         order = self.plan.order(self.graph) if training else None
         graph = apply_semantics(self.graph, dict(self.plan.semantics))
+        self._users = home_users(graph)
         self.graph, self.plan = lower_composites(graph, self.plan, training=training)
         if training:
             passed = passed_gradients(graph).items()
@@ -207,7 +211,8 @@ class Expansion:
         if self.views and not script.in_turn:
             forms = [self._forms.get(place) for place in range(len(self._launches))]
             found = ViewedLaunches(self._launches, forms, self._groups, self._regions)
-            self._launches = list(found.launches)
+            users = {self.held[name].value.id: operators for name, operators in self._users.items()}
+            self._launches = list(fused_at_home(found.launches, users))
             self.elided = tuple([self.graph.nodes[node].name for group in found.elided for node in group.nodes])
         return self._program()
 

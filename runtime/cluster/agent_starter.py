@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Self, final
 
+from maniple.runtime.cluster.children.child_process import LocalProcess
 from maniple.runtime.cluster.coordinator_event import HostFailed
 from maniple.runtime.cluster.host_launcher import ended_agents
 from maniple.runtime.cluster.hosts import key as keys
 from maniple.runtime.cluster.launcher import Streams
-from maniple.runtime.cluster.local import LocalProcess
 from maniple.runtime.cluster.log_folder import read_tail
 from maniple.runtime.cluster.terminal.tee import Tee
 

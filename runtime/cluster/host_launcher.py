@@ -191,6 +191,7 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--log-dir": None if request.log_dir is None else request.log_dir.absolute(),
         "--record": None if request.record is None else request.record.absolute(),
         "--transport": request.transport,
+        "--imports": request.imports,
     }
     flags = {
         "--deterministic": request.deterministic,
@@ -198,6 +199,7 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--verify-tiles": request.verify_tiles,
         "--survey": request.survey,
         "--report": request.report,
+        "--fresh": request.imports is None,
         "--bind": request.bind is True,
         "--no-bind": request.bind is False,
     }

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,6 +64,8 @@ class LaunchRequest:
         max_restarts: how often the run may begin again after a rank or host failed.
         min_nodes: nodes that it may go on with where hosts were lost; None for all.
         memory_bytes: the most that programs may have of each memory; None for all that is there.
+        imports: the module whose import the ranks of a host share, where the system lets them; None gives each an
+            interpreter of its own.
 
     Raises:
         RequestError: a count below 1, a port, device or transport that is none, too few cores to bind to, a machine of
@@ -94,6 +97,7 @@ class LaunchRequest:
     max_restarts: int = 0
     min_nodes: int | None = None
     memory_bytes: int | None = None
+    imports: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started."""
@@ -127,6 +131,8 @@ class LaunchRequest:
         if self.machine is not None:
             load_given_machine(self.machine, self.size, self.processors, self.device)
         _check_target(self.target)
+        if self.imports is not None:
+            _check_imports(self.imports, self.target)
 
     def _check_restarts(self) -> None:
         if self.max_restarts < 0:
@@ -182,10 +188,14 @@ class RankCommand:
     without: frozenset[str] = frozenset()
     inherited: tuple[int, ...] = ()
 
-    def all_variables(self) -> dict[str, str]:
-        """Give all variables of a process of this host: those that it would have anyway, and the rank's own."""
+    def all_variables(self, own: Collection[str] | None = None) -> dict[str, str]:
+        """Give all variables of a process of this host: those that it would have anyway, and the rank's own.
+
+        Args:
+            own: names of the rank's own that it has; None for all.
+        """
         passed_on = {name: value for name, value in environment.copy_variables().items() if name not in self.without}
-        return {**passed_on, **self.variables}
+        return {**passed_on, **{name: value for name, value in self.variables.items() if own is None or name in own}}
 
 
 @final
@@ -273,6 +283,15 @@ class Launcher(ABC):
         """Give the numeric address under which ranks of other nodes reach those of a node, for their transport."""
         return LOOPBACK
 
+    def preparing(self, request: LaunchRequest, ranks: int) -> AbstractContextManager[object]:
+        """Give a context inside which all ranks of a host are started; here it does nothing.
+
+        Args:
+            request: what is started.
+            ranks: how many of them here.
+        """
+        return nullcontext()
+
     @abstractmethod
     def start(self, command: RankCommand, streams: Streams) -> RankProcess:
         """Start a rank and return, whatever becomes of it.
@@ -280,6 +299,15 @@ class Launcher(ABC):
         Raises:
             RunError: it cannot be started; those that were are ended.
         """
+
+
+def first_entry(target: Sequence[str]) -> str:
+    """Give where the interpreter looks first for what a program imports.
+
+    Args:
+        target: a script, or `-m` and a module; then its arguments.
+    """
+    return str(Path.cwd()) if target[0] == "-m" else str(Path(target[0]).resolve().parent)
 
 
 def _check_target(target: tuple[str, ...]) -> None:
@@ -294,10 +322,18 @@ def _check_target(target: tuple[str, ...]) -> None:
         return
     if len(target) < 2:
         raise RequestError("-m: expected a module to run, got none")
-    top = target[1].partition(".")[0]
-    here = Path.cwd()  # where `python -m` looks first
-    if not top or not ((here / f"{top}.py").exists() or (here / top).is_dir() or _is_installed(top)):
+    if not _is_found(target[1], target):
         raise RequestError(f"module {target[1]!r} was not found; install it, or go to the folder that holds it")
+
+
+def _check_imports(module: str, target: tuple[str, ...]) -> None:
+    if not _is_found(module, target):
+        raise RequestError(f"--imports: module {module!r} was not found; install it, or put it beside the script")
+
+
+def _is_found(module: str, target: tuple[str, ...]) -> bool:
+    top, first = module.partition(".")[0], Path(first_entry(target))
+    return bool(top) and ((first / f"{top}.py").exists() or (first / top).is_dir() or _is_installed(top))
 
 
 def _is_installed(name: str) -> bool:

@@ -15,17 +15,26 @@ __all__: list[str] = []
 PR_SET_PDEATHSIG = 1
 
 
+def tie_to(parent: int) -> None:
+    """Have the kernel end this process as soon as its parent ends; at once, where that is not its parent any more.
+
+    Args:
+        parent: the process id of its parent.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+        sys.stderr.write(f"maniple: this rank may outlive its launcher: {os.strerror(ctypes.get_errno())}\n")
+    if os.getppid() != parent:
+        os._exit(1)  # it ended before the kernel was asked
+
+
 def main(arguments: list[str]) -> None:
     """Ask for the parent's death to be told as SIGKILL, then become the command.
 
     Args:
         arguments: the launcher's process id, then the command.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
-        sys.stderr.write(f"maniple: this rank may outlive its launcher: {os.strerror(ctypes.get_errno())}\n")
-    if os.getppid() != int(arguments[0]):
-        os._exit(1)  # the launcher ended before the kernel was asked
+    tie_to(int(arguments[0]))
     os.execvp(arguments[1], arguments[1:])  # noqa: S606 - the command is what the user asked the launcher to run
 
 

@@ -221,7 +221,11 @@ def start_ranks(request: LaunchRequest, agent: Agent, setting: Setting, launcher
 
     shares = launcher.same_host and TRANSPORTS.lookup(request.transport).shares_memory
     sharing = len(setting.ranks) if len(setting.ranks) > 1 and shares else 0
-    with shared_files(sharing) as shared, wakeup_pipes(sharing) as pipes:
+    with (
+        shared_files(sharing) as shared,
+        wakeup_pipes(sharing) as pipes,
+        launcher.preparing(request, len(setting.ranks)),
+    ):
         inherited = (*shared, *(end for ends in pipes for end in ends))
         for rank in setting.ranks:
             argv, variables = command(

@@ -65,6 +65,8 @@ class Device(ABC):
 
         kind          the kind of processor that it stands behind: ``gpu``. (``cpu`` is that of the host's own.)
         compiles      whether variants of the kind ``numba.cuda`` run on it
+        forks         whether a process that has imported torch, and opened no device, may be forked into ranks that use
+                      it: then ranks of a host share what they import
 
     and each has, from its construction on:
 
@@ -88,6 +90,7 @@ class Device(ABC):
 
     kind: ClassVar[str] = "gpu"
     compiles: ClassVar[bool] = False
+    forks: ClassVar[bool] = False
     name: str
     room: MemoryBudget
     tasks: Stream

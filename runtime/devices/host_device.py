@@ -53,6 +53,8 @@ class InlineStream(Stream):
 class HostDevice(Device):
     """A device whose memory is the host's; see `Device`."""
 
+    forks = True
+
     def __init__(self, local: int, capacity: int, name: str = "") -> None:
         super().__init__(local, capacity, name)
         self.tasks, self.arrivals, self.departures = InlineStream(), InlineStream(), InlineStream()

@@ -176,6 +176,7 @@ class NullDevice(Device):
         latest_s: the most by which a piece of work begins late.
     """
 
+    forks = True
     strict: ClassVar[bool] = False
     """Whether work in its stream of tasks is refused what a body must not do."""
 

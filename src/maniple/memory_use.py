@@ -32,7 +32,7 @@ class MemoryUse:
 
     def __init__(self, runtime: RankRuntime) -> None:
         if runtime.world.device == "cpu":
-            _load_compiler()
+            load_compiler()
         self._runtime = runtime
         devices = [memory.device for memory in runtime.memories.values()]
         shared = runtime.world.shared
@@ -107,7 +107,7 @@ def checked_limit(memory: object) -> int:
     return memory
 
 
-def _load_compiler() -> None:
+def load_compiler() -> None:
     """Have the compiler loaded, as the first kernel in a process does: what is imported is of no training."""
     from maniple.operators.training.descent import SGD
     from maniple.operators.training.descent_kernels import bind_descent

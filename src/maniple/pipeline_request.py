@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.interface.strategy import AbstractStrategy
 
 __all__: list[str] = []
 
+Turns = tuple[str | None, int | None]
+"""An order and a number of micro-batches, as far as they are asked for."""
+
 ORDER_HELP = "How the stages take turns: gpipe, 1f1b, another name, or a CSV of actions.  [default: the strategy's]"
+INSIDE_HELP = "A plan file, whose stages are kept: operators change within the processors of their stage."
 ZERO_HELP = "Homes of weights by a stage of ZeRO, 0 to 3.  [default: the strategy's]"
 MICRO_BATCHES_HELP = "Into how many parts the samples of a step are cut.  [default: the strategy's]"
 
@@ -64,6 +72,47 @@ def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro
     made.validate(graph, machine)
     check_turns(graph, made)
     return made
+
+
+def kept_semantics(inside: Plan | None, semantics: Mapping[str, str] | None) -> dict[str, str]:
+    """What a search changes of results by intent; inside the stages of a plan, what that plan does.
+
+    Raises:
+        RequestError: something else is asked for.
+    """
+    if inside is None:
+        return dict(semantics or {})
+    own = dict(inside.semantics)
+    if semantics and dict(semantics) != own:
+        raise RequestError(
+            f"semantics: expected those of the plan inside whose stages is searched, {own or 'none'}, got "
+            f"{dict(semantics)}; leave them out"
+        )
+    return own
+
+
+def kept_stages(
+    inside: Plan, graphs: tuple[Graph, Graph], machine: Machine, turns: Turns, strategy: AbstractStrategy[Any]
+) -> Plan:
+    """The plan inside whose stages a strategy is to search.
+
+    Args:
+        inside: the plan that was given.
+        graphs: its graph, and that which runs under its semantics.
+        machine: its machine.
+        turns: the order and the number of micro-batches that are asked for, if they are.
+        strategy: the strategy.
+
+    Raises:
+        RequestError: the strategy cannot, or the plan is not one for the graph and machine.
+    """
+    if not strategy.inside_stages:
+        raise RequestError(
+            f"inside: strategy {strategy.name!r} cannot keep the stages of a plan; ask 'soap' or 'hill_climb'"
+        )
+    inside = in_turn(inside, graphs[0], machine, *turns)
+    inside.validate(graphs[0], machine)
+    return replace(inside, graph=graphs[1].fingerprint(), semantics=())
 
 
 def refuse_turns(order: str | None, micro_batches: int | None) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import WeightPlan as WeightPlan
     from maniple.operators.rules.rule import Rule as Rule
     from maniple.operators.rules.tile import Tile as Tile
+    from maniple.runtime.cluster.children.child_process import LocalProcess as LocalProcess
     from maniple.runtime.cluster.host_launcher import AgentCommand as AgentCommand
     from maniple.runtime.cluster.host_launcher import HostCommand as HostCommand
     from maniple.runtime.cluster.host_launcher import HostLauncher as HostLauncher
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from maniple.runtime.cluster.launcher import RankCommand as RankCommand
     from maniple.runtime.cluster.launcher import RankProcess as RankProcess
     from maniple.runtime.cluster.launcher import Streams as Streams
-    from maniple.runtime.cluster.local import LocalProcess as LocalProcess
     from maniple.runtime.cluster.registry import LAUNCHERS as LAUNCHERS
     from maniple.runtime.cluster.run import run as run
     from maniple.runtime.devices.conformance import DEVICE_LAWS as DEVICE_LAWS
@@ -130,7 +130,7 @@ _HOMES = {
     "operators.rules.tile": ("Tile",),
     "runtime.cluster.host_launcher": ("AgentCommand", "HostCommand", "HostLauncher"),
     "runtime.cluster.launcher": ("Launcher", "LaunchRequest", "RankCommand", "RankProcess", "Streams"),
-    "runtime.cluster.local": ("LocalProcess",),
+    "runtime.cluster.children.child_process": ("LocalProcess",),
     "runtime.cluster.registry": ("LAUNCHERS",),
     "runtime.cluster.run": ("run",),
     "runtime.devices.conformance": ("DEVICE_LAWS", "check_device_laws"),

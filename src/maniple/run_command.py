@@ -53,6 +53,10 @@ __all__: list[str] = []
 @click.option("--hostfile", type=click.Path(path_type=Path), metavar="FILE", help="The same, as lines HOST [slots=N].")
 @click.option("--max-restarts", default=0, show_default=True, metavar="N", help="Begin again so often after a failure.")
 @click.option("--min-nodes", type=int, metavar="M", help="Go on with as few, where hosts were lost.  [default: all]")
+@click.option(
+    "--imports", default="maniple.rank_imports", show_default=True, metavar="MODULE", help="What ranks import as one."
+)
+@click.option("--fresh", is_flag=True, help="Give each rank an interpreter of its own, which imports for itself.")
 @click.option("--survey", is_flag=True, hidden=True, help="Look at hosts that may differ.")
 @click.option("--join", is_flag=True, hidden=True, help="Be an agent that a launcher started.")
 @click.option("--dry-run", is_flag=True, help="Print each rank's command and variables, and start nothing.")
@@ -67,7 +71,8 @@ def run(
     memory: str | None,
     hosts: str | None,
     hostfile: Path | None,
-    join: bool,  # noqa: FBT001  (click passes flags by name)
+    fresh: bool,  # noqa: FBT001  (click passes flags by name)
+    join: bool,  # noqa: FBT001
     dry_run: bool,  # noqa: FBT001
     as_module: bool,  # noqa: FBT001
     **options: Any,
@@ -81,7 +86,8 @@ def run(
     from maniple.runtime.cluster.registry import count_hosts, launches_hosts
     from maniple.runtime.cluster.run import run as start
 
-    wanted = dict(options, launcher=_name_launcher(str(options["launcher"]), hosts, hostfile))
+    launcher = _name_launcher(str(options["launcher"]), hosts, hostfile)
+    wanted = dict(options, launcher=launcher, imports=None if fresh else options["imports"])
     if memory is not None:
         from maniple.request import amount
 

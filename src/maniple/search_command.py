@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP
+from maniple.pipeline_request import INSIDE_HELP, MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP, kept_semantics
 from maniple.process.error import RequestError
 from maniple.table import align, shown_width
 
@@ -61,6 +61,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--order", help=ORDER_HELP)
 @click.option("--zero", type=int, help=ZERO_HELP)
 @click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
+@click.option("--inside", type=click.Path(path_type=Path), help=INSIDE_HELP)
 @click.option("--space", multiple=True, help="What pareto is to choose besides: recompute, cube.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -81,6 +82,7 @@ def search(
     order: str | None,
     micro_batches: int | None,
     zero: int | None,
+    inside: Path | None,
     space: tuple[str, ...],
     output: Path | None,
     as_json: bool,  # noqa: FBT001  (click passes flags by name)
@@ -89,7 +91,6 @@ def search(
     from maniple.compile_beside import compile_beside
     from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, semantics_of
-    from maniple.search_loop import COSTS, OPTIMIZER
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
@@ -98,7 +99,8 @@ def search(
         with compile_beside(say):
             graph = _import_graph(source, batch, costs, say)
             _load_strategy(strategy)
-        changed, model_s = semantics_of(semantics), [0.0]
+        stages, model_s = None if inside is None else Plan.load(inside), [0.0]
+        changed = kept_semantics(stages, semantics_of(semantics))
         tasks = _clocked(costs, graph, changed, machine, say)
         answer = find(
             graph,
@@ -114,16 +116,26 @@ def search(
             semantics=changed,
             order=order,
             micro_batches=micro_batches,
+            inside=stages,
             space=space,
             watch=until_first(model_s, shown),
         )
     answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest
-    where = ("model", source), ("machine", machine_name), ("batch", graph.batch)
-    told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (optimizer is not None)
+    where, told = _terms((source, machine_name, graph), costs, model, updated)
     if not isinstance(answer, Plan):
         return tell_frontier(answer.with_terms((*where, *told)), model_s[0], output, fits=bool(memory), as_json=as_json)
-    plan = _with_terms(answer, where, told)
-    return _tell(plan, (graph, machine, model, optimizer), spent, output, as_json=as_json)
+    return _tell(_with_terms(answer, where, told), (graph, machine, model, optimizer), spent, output, as_json=as_json)
+
+
+def _terms(
+    asked: tuple[str, str, Graph], costs: str, model: Measured | None, updated: str
+) -> tuple[tuple[tuple[str, Term], ...], tuple[tuple[str, Term], ...]]:
+    """What stands before and after a plan's own terms: what was asked for, and costs and optimizer if not the usual."""
+    from maniple.search_loop import COSTS, OPTIMIZER
+
+    source, machine, graph = asked
+    told = ((COSTS, costs),) * (model is not None) + ((OPTIMIZER, updated),) * (updated != MOMENTUM)
+    return (("model", source), ("machine", machine), ("batch", graph.batch)), told
 
 
 def _clocked(
@@ -319,11 +331,12 @@ def _data_parallel_s(
     like: Plan, graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
 ) -> float:
     """What data parallelism takes under the same semantics."""
+    from maniple.operators.plan.version_semantics import with_flush
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
 
-    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=like.semantics)
+    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=with_flush(like.semantics))
     return Simulation(graph, machine, plan, costs, optimizer).makespan_ns / 1e9
 
 

@@ -12,8 +12,8 @@ from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
-from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
-from maniple.pipeline_request import asked_turns, in_turn, refuse_turns
+from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refuse_versions
+from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import Limits, cores_of
@@ -41,8 +41,6 @@ COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 OPTIMIZER = "optimizer"
 """What it calls the optimizer that it was found for, where that is not descent with momentum."""
-Turns = tuple[str | None, int | None]
-"""An order and a number of micro-batches, as far as they are asked for."""
 PIECE_BYTES = 1 << 18
 """A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
@@ -76,6 +74,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
     space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Plan: ...
@@ -97,6 +96,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
     space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Frontier: ...
@@ -118,6 +118,7 @@ def search(
     semantics: Mapping[str, str] | None = ...,
     order: str | None = ...,
     micro_batches: int | None = ...,
+    inside: Plan | None = ...,
     space: Sequence[str] = ...,
     watch: Watch | None = ...,
 ) -> Plan | Frontier: ...
@@ -138,13 +139,13 @@ def search(
     semantics: Mapping[str, str] | None = None,
     order: str | None = None,
     micro_batches: int | None = None,
+    inside: Plan | None = None,
     space: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
     A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
-
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
     seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
     and files differ; any other search runs on every rank.
@@ -154,35 +155,35 @@ def search(
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
-        budget: seconds, for strategies that need a budget, without those in which compiled code is loaded, tasks are
-            measured, and plans whose tasks were measured again are told apart.
-        proposals: how many plans to evaluate, instead of a budget or within one; the explanation of a plan that was
-            found in seconds says its number: the same number and seed find the same plan.
+        budget: seconds, for strategies that need a budget; loading what is compiled and measuring tasks do not count.
+        proposals: how many plans to evaluate, instead of a budget or within one; a plan that was found says its number.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
-        cores: how many processes search where that pays; by default one for each core, but one in a launched world and
-            with costs that are measured. The plan is the same.
-        costs: what tasks take: ``analytic`` (the roofline), ``measured`` (here), a file of them, or what gives them.
+        cores: how many processes search, by default one a core; one in a launched world, or by what is measured.
+        costs: what tasks take: ``analytic`` (a roofline), ``measured`` here, a file of measurements, or an object.
         optimizer: what will update the weights, for strategies that simulate; by default descent with momentum.
         semantics: what the plan is to change of results by intent, such as ``{"precision": "bf16"}``; see ``Plan``.
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
-        micro_batches: into how many parts a pipeline is to cut the samples.
+        micro_batches: into how many parts a pipeline is to cut the samples, likewise.
+        inside: a plan whose stages are kept: each operator changes within the processors of its own.
         space: what to choose besides: ``recompute``, which results are computed again; ``cube``, 3-D layouts.
         watch: is told how it goes.
 
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    searched = _searched(graph, semantics or {})
-    chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
+    chosen = _choose(strategy, objective, budget, proposals, cores)
+    searched = _searched(graph, semantics := kept_semantics(inside, semantics), flows=chosen.flows)
+    tasks, rule = _costs(costs, searched, machine), semantics.get(WEIGHTS)
     (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
+    stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, more)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more, rule)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    return _settled(_for_graph(_note_costs(found, costs), graph, semantics or {}), graph, machine, optimizer, later)
+    return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
 def _settled(
@@ -202,11 +203,12 @@ def _turns(chosen: AbstractStrategy[Any], objective: str, order: str | None, par
     return (asked, (None, None)) if chosen.pipelines else ((None, None), asked)
 
 
-def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
+def _searched(graph: Graph, semantics: Mapping[str, str], *, flows: bool) -> Graph:
     """The graph that runs under some semantics, which has the same names as the graph itself."""
     graph.validate()
     check_semantics(tuple(semantics.items()))
-    refuse_versions(semantics, NO_STRATEGY)
+    if not flows:
+        refuse_versions(semantics, NO_STRATEGY)
     return apply_semantics(graph, semantics)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.operators.lowering.operator_body import AssignBinder, UpdateBinder
+from maniple.operators.lowering.fusion.fused_launch import home_names
 from maniple.process.error import RunError
 from maniple.process.interruption import hold_interrupts
 
@@ -111,12 +111,9 @@ class StepRun:
         updates = [
             schedule.launches[schedule.launch[row]]
             for row in range(len(schedule))
-            if replay.here(row)
-            and schedule.point[row] >= 0
-            and begun[row] >= self.begun_ns
-            and isinstance(schedule.launches[schedule.launch[row]].binder, UpdateBinder | AssignBinder)
+            if replay.here(row) and schedule.point[row] >= 0 and begun[row] >= self.begun_ns
         ]
-        return tuple([next(r.region.name for r in each.requirements if r.privilege.writes) for each in updates])
+        return tuple([name for each in updates for name in home_names(each)])
 
 
 @dataclass(frozen=True, slots=True)

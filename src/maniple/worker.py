@@ -3,7 +3,7 @@
     hears                                      says
                                                hello                     it has started
     strategy, its address, where to import     nothing, or refused       it has the strategy's class
-    problem: graph, machine, seed, digests     ready, or refused         it has a workbench
+    problem: graph, machine, ..., digests      ready, or refused         it has a workbench
     item, round, number, most proposals, it    item, round, number, it   it has come to its end, or to a stop
     stop                                                                 nothing more, where it has none in hand
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from maniple.operators.graph import graph_file
 from maniple.operators.graph.graph import Graph
+from maniple.operators.plan.plan import Plan
 from maniple.operators.training.optimizer_text import optimizer_of
 from maniple.pipe_codec import Inbox, send
 from maniple.process.error import RequestError
@@ -101,13 +102,16 @@ def _strategy(address: list[str], path: list[str]) -> AbstractParallelStrategy[A
     return found
 
 
-def _problem(graph_data: object, machine_data: object, seed: object, optimizer: object, *digests: object) -> Problem:
+def _problem(
+    graph_data: object, machine_data: object, seed: object, optimizer: object, inside: object, *digests: object
+) -> Problem:
     """The problem, if both ends understand the same by it."""
     graph, machine = graph_file.from_json(graph_data, Graph), Machine.from_json(machine_data)
     if (graph.fingerprint(), machine.fingerprint()) != digests:
         raise RequestError("the graph and machine are others when they are read again")
     updates = optimizer_of(cast("list[Any]", optimizer))
-    return Problem(graph, machine, int(str(seed)), optimizer=updates)
+    stages = None if inside is None else Plan.parse(str(inside))
+    return Problem(graph, machine, int(str(seed)), optimizer=updates, inside=stages)
 
 
 if __name__ == "__main__":

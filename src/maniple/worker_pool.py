@@ -245,7 +245,8 @@ class WorkerPool:
     def _describe(self) -> tuple[object, ...]:
         graph, machine, seed = self._problem.graph, self._problem.machine, str(self._problem.seed)
         optimizer = plain_optimizer(self._problem.optimizer)
-        given = graph_file.to_json(graph), machine.to_json(), seed, optimizer
+        inside = None if self._problem.inside is None else self._problem.inside.text()
+        given = graph_file.to_json(graph), machine.to_json(), seed, optimizer, inside
         return *given, graph.fingerprint(), machine.fingerprint()
 
     def _tell(self, member: _Member, *message: object) -> None:

@@ -11,6 +11,9 @@ A window with a stride above its kernel steps over rows: the whole operator read
 **The smallest part** of an operator is one element of every factor that can be split, whatever the processors are: a
 plan may give a processor many parts.
 
+Updates of weights, and assignments of buffers, that have the same users may be one launch
+(`operators/lowering/fusion/fused_launch.py`): the first has the launch, and the others add what they do.
+
 An operator that only gives its operand in another shape or order takes nothing where its result can be used where that
 lies (`operators/lowering/view_group.py`), which some plan allows of each.
 
@@ -27,9 +30,11 @@ from math import prod
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.lowering.composite import lower_composites
+from maniple.operators.lowering.fusion.fused_launch import home_names, home_users
 from maniple.operators.lowering.view_group import step_targets, view_groups
 from maniple.operators.plan.plan import Plan
 from maniple.operators.rules.configuration import OperatorPlan
+from maniple.runtime.schedule.launch_columns import volumes_of
 from maniple.runtime.schedule.roofline import Rooflines, efficiency
 from maniple.strategies.bound.whole_step import accesses, node_of, rule_of, whole_step
 from maniple.strategies.interface.placement import whole
@@ -114,7 +119,14 @@ class Span:
 def spans(graph: Graph, machine: Machine, optimizer: AbstractOptimizer) -> list[Span]:
     """The launches of a step, in program order; of arrivals and of the fetch one launch, wherever they are."""
     rates = Rates.of(machine)
-    found = [_span(launch, rates) for launch in whole_step(graph, machine, 0, optimizer)]
+    users, led = home_users(graph), set[object]()
+    found = []
+    for launch in whole_step(graph, machine, 0, optimizer):
+        name = next(iter(home_names(launch)), None)
+        leader = name is None or (type(launch.binder), users[name]) not in led
+        if name is not None:
+            led.add((type(launch.binder), users[name]))
+        found.append(_span(launch, rates) if leader else _following(launch, rates))
     replaced = _replaced_ns(graph, machine, rates, optimizer)
     viewed = {
         graph.nodes[node].name
@@ -143,6 +155,15 @@ def _span(launch: Launch, rates: Rates) -> Span:
     work = rates.task_ns(launch, flops, sum(access.together_bytes for access in used))
     least = rates.task_ns(launch, 0.0 if node is None else flops / parts, sum(access.least_bytes for access in used))
     return Span(launch, work, min(work, least))
+
+
+def _following(launch: Launch, rates: Rates) -> Span:
+    """An update or assignment that may be one launch with another of its kind: what it adds at least."""
+    if not launch.kind:
+        return Span(launch, 0.0, 0.0)
+    own = sum(volumes_of(need.rects)[0] * need.region.itemsize for need in launch.requirements[:2])
+    busy = min(launch.flops[0] / (efficiency(launch.kind) * rates.flops_per_ns), own / rates.bytes_per_ns)
+    return Span(launch, busy * (1.0 if rates.launch_ns else 2 / 3), 0.0)
 
 
 def _parts(launch: Launch) -> int:

@@ -185,7 +185,7 @@ class Terms:
         for numbers in product(*map(range, shape)):
             chosen = dict(zip(places, numbers, strict=True))
             choices = [self._layers.choices[o][chosen[self._layers.place[o]]] for o in operators]
-            found = [self._cost.synchronisation(weight, operators, choices) for weight in weights]
+            found = self._cost.synchronisations(weights, operators, choices)
             for one in found:
                 np.add.at(work[numbers], one.processors[: len(one.update)], one.update)
                 moved[numbers] += _holding_times(one.value, self.lanes).sum(axis=0)
@@ -304,7 +304,8 @@ def _return(found: list[Synchronisation]) -> float:
                 waiting += sorted(fresh)
             if last <= reached:
                 busy += held[move]
-        update = float(one.update.min()) if update == 0.0 else min(update, float(one.update.min()))
+        if len(one.update):  # of some that are one launch, the first has it
+            update = float(one.update.min()) if update == 0.0 else min(update, float(one.update.min()))
     return float(busy.max()) + update
 
 

@@ -77,6 +77,7 @@ class CheckedStrategy(AbstractStrategy[Any]):
         self.needs_budget = own.needs_budget  # type: ignore[misc]
         self.objectives = own.objectives  # type: ignore[misc]
         self.pipelines, self.spaces = own.pipelines, own.spaces  # type: ignore[misc]
+        self.inside_stages = own.inside_stages  # type: ignore[misc]
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""
@@ -152,6 +153,7 @@ class CheckedParallelStrategy(AbstractParallelStrategy[Any]):
         self.name, self.width = own.name, own.width  # type: ignore[misc]
         self.needs_budget, self.objectives = own.needs_budget, own.objectives  # type: ignore[misc]
         self.pipelines, self.spaces = own.pipelines, own.spaces  # type: ignore[misc]
+        self.inside_stages = own.inside_stages  # type: ignore[misc]
 
     def load_compiled(self) -> None:
         """Compile what the search calls."""

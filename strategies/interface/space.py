@@ -7,6 +7,11 @@ A choice names its processors as a range with a start and a stride, counted arou
     b=2 n=2, start 1, stride 2      4      1 3 5 7
     b=2, 2 replicas, start 6        4      6 7 0 1
 
+Inside the stages of a pipeline an operator has the processors of its stage, and a range is counted around these: of a
+stage on processors 4 to 7
+
+    b=2, start 3, stride 1          2      7 4
+
 Published configurations (Jia et al., Beyond Data and Model Parallelism, section 4) have equal parts of the result's
 dimensions. Here a degree need not divide its factor's extent, a reduction may be split too, and a whole operator may
 be computed by several processors.
@@ -14,13 +19,14 @@ be computed by several processors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.plan import OperatorPlan
 from maniple.strategies.interface.layer import layers_of
 
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.rule import BoundFactor
 
 __all__: list[str] = []
@@ -71,10 +78,14 @@ class OperatorSpace:
     Args:
         factors: the factors of its rule, with extents.
         processors: the number of processors; a choice has at most so many tasks.
+        within: the processors that ranges are counted around; empty: all of the machine.
+        recompute: whether its results are computed again for backward, which no choice changes.
     """
 
     factors: tuple[BoundFactor, ...]
     processors: int
+    within: tuple[int, ...] = ()
+    recompute: bool = False
 
     def splits(self) -> tuple[Split, ...]:
         """Every way to cut it: degrees and replicas, in lexicographic order.
@@ -124,13 +135,17 @@ class OperatorSpace:
         """The choice as the configuration of a plan."""
         named = tuple((factor.name, degree) for factor, degree in zip(self.factors, choice.degrees, strict=True))
         if choice.mesh:
-            return OperatorPlan(named, _on_mesh(choice.mesh), choice.replicas)
-        places = (choice.start + task * choice.stride for task in range(choice.tasks))
-        return OperatorPlan(named, tuple(place % self.processors for place in places), choice.replicas)
+            places = _on_mesh(choice.mesh)
+        else:
+            places = [(choice.start + task * choice.stride) % self.processors for task in range(choice.tasks)]
+        on = tuple(self.within[place] for place in places) if self.within else tuple(places)
+        return OperatorPlan(named, on, choice.replicas, self.recompute)
 
     def choice(self, plan: OperatorPlan) -> Choice | None:
         """The choice that a configuration is, or None where its processors are no range of ours."""
-        first, *others = plan.processors
+        if self.within and not set(plan.processors) <= set(self.within):
+            return None
+        first, *others = (self.within.index(p) if self.within else p for p in plan.processors)
         stride = (others[0] - first) % self.processors if others else 1
         found = Choice(tuple(degree for _, degree in plan.degrees), plan.replicas, first, stride)
         return found if self.contains(found) and self.plan(found) == plan else None
@@ -159,10 +174,22 @@ class Space:
     layers: tuple[int, ...]
 
     @staticmethod
-    def of(graph: Graph, processors: int) -> Space:
-        """The space of a graph on a number of processors."""
+    def of(graph: Graph, processors: int, inside: Plan | None = None) -> Space:
+        """The space of a graph on a number of processors.
+
+        Args:
+            graph: the graph.
+            processors: how many the machine has.
+            inside: a plan; then each operator has the processors of its stage alone.
+        """
         nodes = graph.nodes
         spaces = tuple(OperatorSpace(graph.bound(node).factors, processors) for node in nodes)
+        if inside is not None:
+            on, again = stage_processors(inside), {name for name, own in inside.operators if own.recompute}
+            spaces = tuple(
+                replace(space, processors=len(on[node.name]), within=on[node.name], recompute=node.name in again)
+                for space, node in zip(spaces, nodes, strict=True)
+            )
         joined: list[dict[int, tuple[tuple[int, int], ...]]] = [{} for _ in nodes]
         for reader in nodes:
             for place, operand in enumerate(reader.operands):
@@ -200,6 +227,14 @@ class Space:
         return found if space.contains(found) else None
 
 
+def stage_processors(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The processors of each operator's stage, ascending, by the operator's name."""
+    stage_of, on = stages_of(plan.stages, [name for name, _ in plan.operators]), dict[int, set[int]]()
+    for name, own in plan.operators:
+        on.setdefault(stage_of[name], set()).update(own.processors)
+    return {name: tuple(sorted(on[stage_of[name]])) for name, _ in plan.operators}
+
+
 def _find_shared(graph: Graph, writer: Node, reader: Node, place: int) -> tuple[tuple[int, int], ...]:
     """Pairs (reader's factor, writer's factor) that cut one dimension of the tensor between two operators."""
     made, used = graph.bound(writer), graph.bound(reader)
@@ -227,12 +262,13 @@ def _splits(factors: tuple[BoundFactor, ...], processors: int) -> tuple[Split, .
     )
 
 
-def _on_mesh(mesh: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The processor of each task, by factor and then by replica."""
+def _on_mesh(mesh: Sequence[tuple[int, int]]) -> list[int]:
+    """The place of each task, by factor and then by replica."""
     extents = [extent for extent, _ in mesh]
     # Replicas of a part are next to each other.
     order = sorted(range(len(mesh)), key=lambda axis: (mesh[axis][1] < 0, mesh[axis][1], axis))
-    return tuple(np.arange(prod(extents)).reshape(extents).transpose(order).ravel().tolist())
+    found: list[int] = np.arange(prod(extents)).reshape(extents).transpose(order).ravel().tolist()
+    return found
 
 
 def _reduces(factors: Sequence[BoundFactor], degrees: Sequence[int]) -> bool:

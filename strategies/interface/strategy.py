@@ -51,8 +51,12 @@ class Problem:
         order: in which the stages of a pipeline are to take turns, for strategies that plan pipelines: a name, or the
             order as text; None: they choose.
         micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
+        inside: a plan whose stages are kept, for strategies that can: they change degrees and processors of operators
+            within the processors of their stage, whose order and micro-batches stay.
         space: what they are to choose besides, of what they know: ``recompute``, which results are computed again;
             ``cube``, layouts on the processors as a cube.
+        weights: which versions of weights are read, for strategies that plan pipelines without a flush; None: there is
+            one, and a step sees all updates before it.
     """
 
     graph: Graph
@@ -63,7 +67,9 @@ class Problem:
     optimizer: AbstractOptimizer | None = None
     order: str | None = None
     micro_batches: int | None = None
+    inside: Plan | None = None
     space: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 @final
@@ -100,6 +106,10 @@ class AbstractStrategy(ABC, Generic[State]):
     """What it can choose besides its own space; see ``Problem``."""
     pipelines: ClassVar[bool] = False
     """Whether it plans pipelines, and heeds the order and the micro-batches of a problem."""
+    inside_stages: ClassVar[bool] = False
+    """Whether it can search inside the stages of a plan."""
+    flows: ClassVar[bool] = False
+    """Whether it plans pipelines without a flush, which must be asked for by a problem's ``weights``."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.

@@ -198,7 +198,7 @@ class AdditiveCost:
         layout = self._layout(tensor)
         total = sum(self._flow_ns(layout, blocks, self._flows.find_made_and_read(uses)[1]) for uses in passes)
         if len(given):
-            update = self._operators.update_ns(tensor, number, choice, settled)
+            update = self._operators.added_update_ns(tensor, number, choice, settled)
             total += self._flow_ns(layout, given, [blocks]) + float(update.max(initial=0))
         return total / self._operators.sharing(tensor)
 

@@ -6,12 +6,14 @@ uses of regions, from which the rules of validity derive what moves.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
+from maniple.operators.lowering.fusion.fused_launch import alike
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
@@ -22,11 +24,12 @@ from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
+from maniple.strategies.simulation.at_home.home_launch import fused_again
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
 from maniple.strategies.simulation.plan_free_step import PlanFreeStep
-from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache, Shapes
+from maniple.strategies.simulation.region_cache import NOWHERE, RegionCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +65,8 @@ class PlacedOperators:
         self._space = space
         self._nodes, self._tensors = self.plan_free.nodes, graph.tensors
         self._costs = problem.costs or Analytic(self.machine)
-        self._cache, self._shapes = RegionCache(self.machine), Shapes()
+        self._cache = RegionCache(self.machine)
+        self._shapes = self._cache.shapes
         self.memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, Choice], Placed] = {}
         self._homes: dict[tuple[int, tuple[int, ...], tuple[Choice, ...]], HomeBoxes] = {}
@@ -192,6 +196,21 @@ class PlacedOperators:
         update = self.update_ns(tensor, operators[0], choices[0], boxes)
         return Synchronisation(value, gradient, readers, len(sums) - 1, home.processors, update, lanes)
 
+    def synchronisations(
+        self, tensors: Sequence[int], operators: Sequence[int], choices: Sequence[Choice]
+    ) -> list[Synchronisation]:
+        """The same of several weights of the same users: of those that live alike the first has the update of all."""
+        found = [self.synchronisation(tensor, operators, choices) for tensor in tensors]
+        homes = [self.home(tensor, operators, choices) for tensor in tensors]
+        updated = [at for at, one in enumerate(found) if one.gradient is not None]
+        for first, *others in alike((at, homes[at].place) for at in updated):
+            if others:
+                together = [(tensors[at], homes[at]) for at in (first, *others)]
+                found[first] = replace(found[first], update=self._updates_ns(together, operators[0], choices[0]))
+            for at in others:
+                found[at] = replace(found[at], update=found[at].update[:0])
+        return found
+
     def home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         """Where a weight lives if these operators, under these choices, are all users."""
         key = tensor, tuple(operators), tuple(choices)
@@ -215,23 +234,35 @@ class PlacedOperators:
 
     def update_ns(self, tensor: int, operator: int, choice: Choice, boxes: HomeBoxes) -> Column:
         """The nanoseconds of the tasks of a weight's update at its home; the operator is one of its users."""
-        form = self.place(operator, choice).form
-        place = self._nodes[operator].operands.index(tensor)
-        inside = next(own for own, end in form.bound.items() if end == ("operand", place))
-        name = form.lowering.graph.tensors[inside].name
-        volumes = _volumes(boxes.blocks)
-        own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
-        shapes = [self.plan_free.layout(key, {}) for key in self.plan_free.whole]
-        numbers = sum(prod(shape) * size for shape, size in shapes)
-        again = partial(form.lowering.update, name, boxes.home)
-        flops, touched = own.cost(1, itemsize)
-        tasks = LaunchTasks(
-            (flops * volumes).astype(np.float64),
-            volumes * touched + numbers,
-            boxes.home.processors,
-            DEFAULT_EFFICIENCY,
-            again,
+        return self._updates_ns([(tensor, boxes)], operator, choice)
+
+    def added_update_ns(self, tensor: int, operator: int, choice: Choice, boxes: HomeBoxes) -> Column:
+        """The same of a weight by itself; of one that is one launch with an earlier one's, what it adds to that."""
+        earlier = next(
+            one for one in self.weights(operator) if self.plan_free.users[one] == self.plan_free.users[tensor]
         )
+        home = self.home(earlier, (operator,), (choice,))
+        if earlier == tensor or earlier not in self.plan_free.finisher or home.place != boxes.place:
+            return self.update_ns(tensor, operator, choice, boxes)
+        alone = self.update_ns(earlier, operator, choice, home)
+        added: Column = self._updates_ns([(earlier, home), (tensor, boxes)], operator, choice) - alone
+        return np.maximum(added, 0)
+
+    def _updates_ns(self, updated: Sequence[tuple[int, HomeBoxes]], operator: int, choice: Choice) -> Column:
+        """The nanoseconds of the tasks of one launch that updates some weights that live alike, and have one user."""
+        shapes = [self.plan_free.layout(key, {}) for key in self.plan_free.whole]
+        touched: Column = np.full(len(updated[0][1].blocks), sum(prod(shape) * size for shape, size in shapes))
+        flops, again = np.zeros(len(touched)), []
+        for tensor, boxes in updated:
+            volumes = _volumes(boxes.blocks)
+            own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
+            each_flops, each_bytes = own.cost(1, itemsize)
+            flops, touched = flops + each_flops * volumes, touched + each_bytes * volumes
+            form, place = self.place(operator, choice).form, self._nodes[operator].operands.index(tensor)
+            inside = next(own for own, end in form.bound.items() if end == ("operand", place))
+            again.append(partial(form.lowering.update, form.lowering.graph.tensors[inside].name, boxes.home))
+        processors = updated[0][1].home.processors
+        tasks = LaunchTasks(flops, touched, processors, DEFAULT_EFFICIENCY, partial(fused_again, tuple(again)))
         return launch_rows(tasks, self._costs).columns[:, 1]
 
     def _place(self, number: int, choice: Choice) -> Placed:

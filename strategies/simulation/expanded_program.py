@@ -35,7 +35,7 @@ from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import LaunchTable, PlacedLaunch
 from maniple.strategies.simulation.operator_placement import launch_rows
 from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, MOST_PLACES, SCALE, SKIPPED, SQUARES
-from maniple.strategies.simulation.region_cache import Shapes, Use, boxes_of
+from maniple.strategies.simulation.region_cache import Use, boxes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.launch import Launch, Requirement
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.plan_free_step import RegionKey
+    from maniple.strategies.simulation.region_cache import Shapes
     from maniple.strategies.timing.tables import Table
 
 __all__: list[str] = []
@@ -98,15 +99,22 @@ class ExpandedProgram:
         plan: the plan to begin with.
         costs: what a task takes.
         optimizer: what updates the weights.
+        shapes: where equal uses are found again.
     """
 
     def __init__(
-        self, graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
+        self,
+        graph: Graph,
+        machine: Machine,
+        plan: Plan,
+        costs: CostModel,
+        optimizer: AbstractOptimizer,
+        shapes: Shapes,
     ) -> None:
         names = tuple(tensor.name for tensor in graph.parameters)
         self.graph, self.machine, self.costs = graph, machine, costs
         self.optimizer = optimizer_under(plan, optimizer, names)
-        self.table, self.shapes = LaunchTable(), Shapes()
+        self.table, self.shapes = LaunchTable(), shapes
         self._memory_of = memory_by_processor(machine)
         self._regions = RegionTable()
         held = weights(graph, plan, machine, self.optimizer, self._regions)
@@ -129,13 +137,19 @@ class ExpandedProgram:
             weights: by name, other homes; None: the default homes of the weights that the operators use.
 
         Raises:
-            RequestError: its stages are then none of the pipeline.
+            RequestError: its stages are then none of the pipeline, or wait for each other; nothing is changed.
         """
+        try:
+            self._configure(operators, weights)
+        except RequestError:
+            self.table.undo()
+            raise
+
+    def _configure(self, operators: Mapping[str, OperatorPlan], weights: Mapping[str, WeightPlan] | None) -> None:
         plan = self._now["plan"]
         plan = replace(plan, operators=tuple((name, operators.get(name, old)) for name, old in plan.operators))
         homes = self._default_homes(plan, operators) if weights is None else dict(weights)
         plan = replace(plan, weights=tuple((name, homes.get(name, old)) for name, old in plan.weights))
-        plan.order(self.graph)  # refused before anything is changed
         moved = self._settle({name: home for name, home in homes.items() if home != self.homes[name].home.plan})
         self._expand(plan, set(operators), moved)
 

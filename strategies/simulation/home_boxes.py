@@ -25,11 +25,13 @@ class HomeBoxes:
         home: the home.
         blocks: by update task, what it updates.
         held: the same, labelled by memory, those of one memory together.
+        place: where its tasks run and which are replicas, the same for homes that are alike.
     """
 
     home: WeightHome
     blocks: Boxes
     held: Boxes
+    place: tuple[bytes, bytes]
 
     @classmethod
     def of(cls, home: WeightHome) -> HomeBoxes:
@@ -37,4 +39,4 @@ class HomeBoxes:
         blocks, order = boxes_of_bounds(home.blocks), np.argsort(home.memories, kind="stable")
         held = blocks[order]
         held[:, 0] = home.memories[order]
-        return cls(home, blocks, held)
+        return cls(home, blocks, held, (home.colors.tobytes(), home.processors.tobytes()))

@@ -4,46 +4,42 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from maniple.operators.lowering.launch_form import NORM_FLOPS
+from maniple.operators.lowering.fusion.fused_launch import alike
 from maniple.operators.lowering.weight import scale_home
 from maniple.operators.plan.weight_home import home_among, planned_home, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
-from maniple.operators.training import loss_scale
 from maniple.process.error import RequestError
-from maniple.regions.columns.boxes import HIGH, LOW, hulls
-from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
+from maniple.regions.columns.boxes import hulls
+from maniple.regions.columns.validity import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.launch import Launch
-from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
-from maniple.strategies.cost_model.cost_model import LaunchTasks
+from maniple.strategies.simulation.at_home.home_launch import HomeLaunches, Passing
 from maniple.strategies.simulation.bare_launch import bare_launch, numbered, replicas
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.launch_table import REQUIREMENT_BITS, LaunchTable, PlacedLaunch
-from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
+from maniple.strategies.simulation.operator_placement import operator_placement
 from maniple.strategies.simulation.operator_split import split_operator
-from maniple.strategies.simulation.plan_free_step import CLOCK, GROWTH, HYPER, SCALE, SKIPPED, SQUARES
-from maniple.strategies.simulation.region_cache import Shapes, boxes_of
+from maniple.strategies.simulation.plan_free_step import CLOCK, HYPER
+from maniple.strategies.simulation.region_cache import boxes_of
 from maniple.strategies.simulation.simulated_views import SimulatedViews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from maniple.operators.plan.plan import Plan
     from maniple.operators.rules.configuration import OperatorPlan, WeightPlan
     from maniple.operators.rules.rule import Shape
     from maniple.regions.columns.boxes import Boxes
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.schedule.network import Column
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.simulation.operator_placement import OperatorPlacement
     from maniple.strategies.simulation.operator_split import OperatorSplit
     from maniple.strategies.simulation.plan_free_step import PlanFreeStep, RegionKey
+    from maniple.strategies.simulation.region_cache import Shapes
 
 __all__: list[str] = []
 
@@ -60,10 +56,11 @@ class Program:
         plan_free: what the plan does not change.
         plan: the plan to begin with.
         costs: what a task takes.
+        shapes: where equal uses are found again.
     """
 
-    def __init__(self, plan_free: PlanFreeStep, plan: Plan, costs: CostModel) -> None:
-        self.plan_free, self.costs, self.shapes = plan_free, costs, Shapes()
+    def __init__(self, plan_free: PlanFreeStep, plan: Plan, costs: CostModel, shapes: Shapes) -> None:
+        self.plan_free, self.costs, self.shapes = plan_free, costs, shapes
         machine = plan_free.machine
         self._memory_of = memory_by_processor(machine)
         self._ports = np.asarray([machine.processors_of(memory.id)[0] for memory in machine.memories], dtype=np.int64)
@@ -73,6 +70,7 @@ class Program:
         self.homes: dict[int, HomeBoxes] = {}
         self.forms: dict[int, OperatorForm] = {}
         self.views = SimulatedViews(plan_free, self.shapes)
+        self._homes = HomeLaunches(plan_free, self.forms, self.shapes, costs)
         self._slots: dict[int, dict[int, Any]] = {}
         self._updates: dict[int, int] = {}
         self._kept: dict[Any, Any] = {}
@@ -92,7 +90,7 @@ class Program:
         """Where the scale of the loss lives, if it is scaled; no change of a plan changes that."""
         if plan_free.scaled:
             self.scale_home = HomeBoxes.of(scale_home(machine))
-            self.table.put(plan_free.places["rescale", 0], self._rescale(self.scale_home))
+            self.table.put(plan_free.places["rescale", 0], self._homes.rescale(self.scale_home))
 
     def change(self, operators: Mapping[int, OperatorPlan], weights: Mapping[int, WeightPlan] | None) -> None:
         """Give operators other configurations.
@@ -109,15 +107,14 @@ class Program:
             reads.update((operand, None) for operand in plan_free.nodes[number].operands if operand is not None)
             draws |= plan_free.nodes[number].operator.random
         needed = [number for number in operators if number in plan_free.needed]
-        for number in needed:
-            self._place(number, operators[number])
+        moved = dict.fromkeys(tensor for number in needed for tensor in self._place(number, operators[number]))
         for place, launch in self.views.seen(self.table, needed):
             self.table.put(place, launch)
         if weights is None:
             lasting = [tensor for tensor in reads if plan_free.tensors[tensor].lasting]
             lasting += [b for b, value in plan_free.assignments.items() if self._is_only_written(b, value, operators)]
             for tensor in lasting:
-                self._settle_in(tensor, self._default_home(tensor))
+                moved |= self._settle_in(tensor, self._default_home(tensor))
         else:
             for tensor, home in weights.items():
                 if home.copy != "kept":
@@ -126,7 +123,8 @@ class Program:
                         f"simulation: {name}: expected a home whose copies are kept, as all of the plan are that it "
                         f"began with, got copy {home.copy!r}; make another simulation, of a plan with working copies"
                     )
-                self._settle_in(tensor, self._find(self._home, plan_free.tensors[tensor].shape, home))
+                moved |= self._settle_in(tensor, self._find(self._home, plan_free.tensors[tensor].shape, home))
+        self._follow(moved)
         for info in plan_free.graph.inputs:
             if info.id in reads:
                 self._arrive(plan_free.places["input", info.id], f"{info.name}.input", ("value", -1, info.id))
@@ -171,8 +169,12 @@ class Program:
     def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
         return buffer not in self._readers and self.plan_free.producer.get(value) in operators
 
-    def _place(self, number: int, config: OperatorPlan) -> None:
-        """Set the launches of an operator, and the places of the updates that follow its backward pass."""
+    def _place(self, number: int, config: OperatorPlan) -> Iterable[int]:
+        """Set the launches of an operator, and the places of the updates that follow its backward pass.
+
+        Returns:
+            The weights whose update, or norm, has another place.
+        """
         plan_free = self.plan_free
         degrees = dict(config.degrees)
         form = plan_free.form(number, degrees)
@@ -186,17 +188,17 @@ class Program:
             self.table.set(self._slots, number, slots)
         launches = [*placement.forward, *placement.backward]
         own: dict[int, PlacedLaunch] = {}
+        moved = {w: at for at, (w, _, keys) in slots.items() if keys is None and self._updates.get(w) != at}
+        for which, place in moved.items():
+            self.table.set(self._updates, which, place)
         for place, (which, name, keys) in slots.items():
             if keys is None:
-                if self._updates.get(which) != place:
-                    self.table.set(self._updates, which, place)
-                    if which in self.homes:
-                        self._update(which)
                 continue
             launch = launches[which]
             uses = tuple((key, use) for key, (_, use) in zip(keys, launch.uses, strict=True))
             own[place] = PlacedLaunch(name, launch.rows, uses)
         self.table.set(self.views.placed, number, own)
+        return moved
 
     def _own_slots(self, number: int, form: OperatorForm) -> dict[int, tuple[int, str, list[RegionKey] | None]]:
         """The launches of an operator by place: (which, name, regions); or (tensor, "", None) for an update."""
@@ -238,116 +240,59 @@ class Program:
     def _split(self, form: OperatorForm, degrees: tuple[tuple[str, int], ...]) -> OperatorSplit:
         return split_operator(form, dict(degrees), self.shapes)
 
-    def _settle_in(self, tensor: int, home: HomeBoxes) -> None:
-        """Set the home of a weight."""
+    def _settle_in(self, tensor: int, home: HomeBoxes) -> dict[int, None]:
+        """Set the home of a weight; gives it if it is another."""
         old, plan_free = self.homes.get(tensor), self.plan_free
         if old is home:
-            return
+            return {}
         self.table.set(self.homes, tensor, home)
         self.table.touched["value", -1, tensor] = None
         states = plan_free.own(tensor).states if plan_free.tensors[tensor].requires_grad else ()
         for state in range(len(states)):
             self.table.touched["state", state, tensor] = None
         if tensor in plan_free.halves:
-            self.table.put(plan_free.places["cast", tensor], self._find(self._cast, tensor, home))
-        if tensor in self._updates:
-            self._update(tensor)
-        elif ("assign", tensor) in plan_free.places:
-            self.table.put(plan_free.places["assign", tensor], self._find(self._assignment, tensor, home))
+            self.table.put(plan_free.places["cast", tensor], self._find(self._homes.cast, tensor, home))
+        return {tensor: None}
 
-    def _update(self, tensor: int) -> None:
-        """Set the launch that updates a weight."""
-        plan_free = self.plan_free
-        form, home, place = self.forms[plan_free.finisher[tensor]], self.homes[tensor], self._updates[tensor]
-        if plan_free.follows == "norm":
-            self.table.put(place, self._find(self._norm, tensor, home, form))
-            place = plan_free.places["update", tensor]
-        self.table.put(place, self._find(self._updating, tensor, home, form))
+    def _follow(self, moved: Iterable[int]) -> None:
+        """Set the launches at the homes of weights and buffers, and of those that are one launch with theirs."""
+        plan_free, done = self.plan_free, set[int]()
+        for tensor in moved:
+            if tensor in self._updates and plan_free.follows == "norm" and tensor in self.homes:
+                form = self.forms[plan_free.finisher[tensor]]
+                self.table.put(self._updates[tensor], self._find(self._homes.norm, tensor, self.homes[tensor], form))
+            if tensor in done:
+                continue
+            places = self._together(tensor)
+            done.update(places)
+            if all(each in self.homes for each in places):
+                for group in alike((each, self.homes[each].place) for each in places):
+                    homes = tuple([self.homes[each] for each in group])
+                    made = self._find(self._homes.fused, tuple(group), homes, self._finisher_form(tensor))
+                    self.table.put(places[group[0]], made)
+                    for each in group[1:]:
+                        self.table.put(places[each], None)
 
-    def _norm(self, tensor: int, boxes: HomeBoxes, form: OperatorForm) -> PlacedLaunch:
-        """The launch that adds up the squares of a gradient; of replicas of a block the first counts."""
-        home, name = boxes.home, f"{self.plan_free.tensors[tensor].name}.norm"
-        first = np.diff(home.colors, prepend=-1) != 0
-        again = partial(form.lowering.norm, self._inside(tensor, form), home)
-        regions: list[tuple[RegionKey, int]] = [(("gradient", -1, tensor), READ)]
-        placed, flops = (home.processors[first], home.colors[first], boxes.blocks[first]), float(NORM_FLOPS)
-        return self._passing(name, *placed, regions, again, flops, ((SQUARES, REDUCE),))
+    def _together(self, tensor: int) -> dict[int, int]:
+        """The places of what follows at the home of a weight or buffer, and of what may be one launch with it."""
+        plan_free, users = self.plan_free, self.plan_free.users
+        if tensor in plan_free.together:
+            return plan_free.together[tensor]
+        if tensor not in self._updates:
+            return {}
+        slots, place = self._slots[plan_free.finisher[tensor]], self._updates[tensor]
+        there = {at: which for at, (which, _, keys) in slots.items() if keys is None}
+        first = last = place
+        while users.get(there.get(first - 1, -1)) == users[tensor]:
+            first -= 1
+        while users.get(there.get(last + 1, -1)) == users[tensor]:
+            last += 1
+        return {there[at]: at for at in range(first, last + 1)}
 
-    def _inside(self, tensor: int, form: OperatorForm) -> str:
-        """What a parameter is called in the form of the operator after which it is updated."""
-        place = self.plan_free.nodes[self.plan_free.finisher[tensor]].operands.index(tensor)
-        inside = next(own for own, end in form.bound.items() if end == ("operand", place))
-        return form.lowering.graph.tensors[inside].name
-
-    def _updating(self, tensor: int, boxes: HomeBoxes, form: OperatorForm) -> PlacedLaunch:
-        plan_free, home = self.plan_free, boxes.home
-        again = partial(form.lowering.update, self._inside(tensor, form), home)
-        regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ_WRITE), (("gradient", -1, tensor), READ)]
-        own = plan_free.own(tensor)
-        regions += [(("state", n, tensor), READ_WRITE) for n in range(len(own.states))]
-        name, flops = f"{plan_free.tensors[tensor].name}.update", float(own.flops)
-        whole = [(key, READ) for key in plan_free.whole]
-        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again, flops, whole)
-
-    def _cast(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
-        """The launch that casts a weight at its home."""
-        half: RegionKey = (self.plan_free.halves[tensor], -1, tensor)
-        regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), READ), (half, WRITE_DISCARD)]
-        name, home = f"{self.plan_free.tensors[tensor].name}.cast", boxes.home
-        again = partial(bare_launch, self.plan_free, self.forms, name, home.points, boxes.blocks, tuple(regions))
-        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again)
-
-    def _rescale(self, boxes: HomeBoxes) -> PlacedLaunch:
-        """The launch that changes the scale of the loss."""
-        home, name = boxes.home, f"{loss_scale.NAME}.rescale"
-        whole = [*((key, READ_WRITE) for key in (SCALE, GROWTH, SKIPPED)), (SQUARES, READ)]
-        again = partial(bare_launch, self.plan_free, self.forms, name, home.points, boxes.blocks, ())
-        return self._passing(name, home.processors, home.colors, boxes.blocks, (), again, 0.0, whole)
-
-    def _assignment(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
-        value: RegionKey = ("value", -1, self.plan_free.assignments[tensor])
-        regions: list[tuple[RegionKey, int]] = [(("value", -1, tensor), WRITE_DISCARD), (value, READ)]
-        name, home = f"{self.plan_free.tensors[tensor].name}.assign", boxes.home
-        again = partial(bare_launch, self.plan_free, self.forms, name, home.points, boxes.blocks, tuple(regions))
-        return self._passing(name, home.processors, home.colors, boxes.blocks, regions, again)
-
-    def _passing(
-        self,
-        name: str,
-        processors: Column,
-        colors: Column,
-        used: Boxes,
-        regions: Sequence[tuple[RegionKey, int]],
-        again: Callable[[], Launch],
-        flops: float = 0.0,
-        whole: Sequence[tuple[RegionKey, int]] = (),
-    ) -> PlacedLaunch:
-        """A launch whose tasks use the same boxes of all its regions but those that each uses whole.
-
-        Args:
-            name: its name.
-            processors: of its tasks.
-            colors: the number of each point, the same for replicas.
-            used: what each task uses.
-            regions: what it uses, and how.
-            again: makes the launch that the runtime would run.
-            flops: operations for each element.
-            whole: what each task uses whole, after the rest, and how.
-        """
-        everyone = np.arange(len(processors))
-        shapes = {access: self.shapes.shape(access, everyone, colors, used) for _, access in regions}
-        placed = {access: place_use(shape, processors) for access, shape in shapes.items()}
-        volumes = np.prod(used[:, HIGH:] - used[:, LOW:HIGH], axis=1)
-        size = sum(self.plan_free.layout(key, self.forms)[1] for key, _ in regions)
-        touched = volumes * size
-        uses = [(key, placed[access]) for key, access in regions]
-        for key, access in whole:
-            shape, itemsize = self.plan_free.layout(key, self.forms)
-            entire = np.repeat(boxes_of([(0, Rect.of_shape(shape))]), len(processors), axis=0)
-            uses.append((key, place_use(self.shapes.shape(access, everyone, colors, entire), processors)))
-            touched = touched + itemsize * prod(shape)
-        tasks = LaunchTasks(flops * volumes, touched, processors, DEFAULT_EFFICIENCY, again)
-        return PlacedLaunch(name, launch_rows(tasks, self.costs), tuple(uses))
+    def _finisher_form(self, tensor: int) -> OperatorForm | None:
+        """The form of the operator after which a weight is updated; a buffer is not."""
+        finisher = self.plan_free.finisher.get(tensor)
+        return None if finisher is None else self.forms[finisher]
 
     def _arrive(self, place: int, name: str, key: RegionKey) -> None:
         """Set the launch that brings a value from outside: in each memory, all that tasks there read of it."""
@@ -364,7 +309,7 @@ class Program:
         found[:, 0] = 0
         colors, regions = np.zeros(len(found), dtype=np.int64), ((key, WRITE_DISCARD),)
         again = partial(bare_launch, self.plan_free, self.forms, name, partial(replicas, processors), found, regions)
-        self.table.put(place, self._passing(name, processors, colors, found, regions, again))
+        self.table.put(place, self._homes.passing(Passing(name, processors, colors, found, regions, again)))
 
     def _fetch(self) -> None:
         """Set the launch that brings the loss to every rank, into its first memory."""
@@ -373,7 +318,8 @@ class Program:
         used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
         regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.plan_free.loss), READ),)
         again = partial(bare_launch, self.plan_free, self.forms, "loss.fetch", partial(numbered, ports), used, regions)
-        self.table.put(self._fetched, self._passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again))
+        fetch = Passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again)
+        self.table.put(self._fetched, self._homes.passing(fetch))
 
     def _default_home(self, tensor: int) -> HomeBoxes:
         readers = self._readers.get(tensor, ())

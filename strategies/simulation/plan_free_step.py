@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, final
 
+from maniple.operators.lowering.fusion.fused_launch import home_users
 from maniple.operators.lowering.passed_gradient import passed_gradients
 from maniple.operators.lowering.precision import is_scaled
 from maniple.operators.lowering.script import needs_squares, training_script
@@ -23,6 +24,8 @@ from maniple.runtime.program.region_table import RegionTable
 from maniple.strategies.simulation.operator_form import Need, operator_form
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from maniple.operators.graph.graph import Graph
     from maniple.operators.graph.node import Node
     from maniple.operators.lowering.launch_form import RegionRef
@@ -92,6 +95,12 @@ class PlanFreeStep:
         """The tensors that are views of others."""
         self.finisher = _finishers(script, self.follows)
         """The operator after whose backward pass the gradient of each parameter is complete."""
+        named = home_users(graph)
+        self.users: Mapping[int, tuple[int, ...]] = {t.id: named[t.name] for t in graph.lasting}
+        """By parameter or buffer the operators that use it."""
+        self.together = self._neighbours()
+        """By buffer, and by parameter where updates come last, the places of what may be one launch with what follows
+        at its home."""
         self.halves = {action.number: action.port for action in script.actions if action.kind == "cast"}
         """The parameters and buffers that are cast at their homes, with the dtype."""
         self.scaled = is_scaled(graph)
@@ -102,6 +111,19 @@ class PlanFreeStep:
             *((SCALE, SKIPPED) if self.scaled else ()),
         )
         """What each task of an update reads whole."""
+
+    def _neighbours(self) -> dict[int, dict[int, int]]:
+        found: dict[int, dict[int, int]] = {}
+        last: Action | None = None
+        for action in self._actions:
+            if action.kind in {"update", "assign"}:
+                near = last is not None and last.kind == action.kind
+                alike = near and last is not None and self.users[last.number] == self.users[action.number]
+                places = found[last.number] if alike and last is not None else {}
+                places[action.number] = self.places[action.kind, action.number]
+                found[action.number] = places
+            last = action
+        return found
 
     def own(self, tensor: int) -> AbstractOptimizer:
         """The optimizer as it is for a parameter."""

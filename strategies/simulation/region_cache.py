@@ -150,6 +150,8 @@ class RegionCache:
         self._memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         self._hosts = np.asarray([memory.host for memory in machine.memories], dtype=np.int64)
         self._found: dict[object, RegionRows] = {}
+        self.shapes = Shapes()
+        """The shapes of the uses that it is asked about: all simulations that share it tell them by their numbers."""
         self._past, self._storage = room(256), storage.room(1)
 
     def rows(self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use]) -> RegionRows:

@@ -112,7 +112,7 @@ class Simulation:
         self.ledger = Ledger(self.cache.network.lanes)
         self._plan = plan
         self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
-        self._program = _program(graph, machine, plan, self.costs, self.optimizer)
+        self._program = _program(self, plan)
         self._table = self._program.table
         self._launches, self._chains = dict[int, Placed](), dict[int, Placed]()
         self._regions: dict[RegionKey, _Region] = {}
@@ -385,13 +385,13 @@ class Simulation:
         return self.ledger.columns()
 
 
-def _program(
-    graph: Graph, machine: Machine, plan: Plan, costs: CostModel, optimizer: AbstractOptimizer
-) -> Program | ExpandedProgram:
+def _program(simulation: Simulation, plan: Plan) -> Program | ExpandedProgram:
     """The launches of a step: where operators take turns, what comes when depends on the plan."""
+    graph, machine, optimizer = simulation.graph, simulation.machine, simulation.optimizer
+    costs, shapes, semantics = simulation.costs, simulation.cache.shapes, dict(plan.semantics)
     if not plan.takes_turns:
-        semantics = dict(plan.semantics)
-        return Program(PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer), plan, costs)
+        plan_free = PlanFreeStep(apply_semantics(graph, semantics), semantics, machine, optimizer)
+        return Program(plan_free, plan, costs, shapes)
     from maniple.strategies.simulation.expanded_program import ExpandedProgram  # lowering, which most do without
 
-    return ExpandedProgram(graph, machine, plan, costs, optimizer)
+    return ExpandedProgram(graph, machine, plan, costs, optimizer, shapes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, final
 
+from maniple.process.error import RequestError
 from maniple.strategies.search.memory_fit import allocated_beyond, beyond, largest, needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.soap.options import Options
@@ -41,6 +42,8 @@ class Evaluation:
         self.options = Options(space)
         self._capacity = sum(memory.capacity_bytes for memory in simulation.machine.memories)
         self._choices, self._next = choices, choices
+        self._inside = any(own.within for own in space.operators)
+        self._under_way = False
         self.least: Shortfall | None = None
         """The least (bytes beyond a capacity, memory, choices) of the plans that did not fit, since it was last set."""
 
@@ -65,22 +68,28 @@ class Evaluation:
         after = list(self._choices)
         for operator, choice in changes:
             after[operator] = choice
-        self._next = tuple(after)
-        step_s = NS * self._simulation.propose(
-            {self.space.names[place]: self.space.operators[place].plan(choice) for place, choice in changes},
-            limit_ns=UNLIMITED if limit >= UNFIT else int(limit / NS) + 1,
-        )
+        plans = {self.space.names[place]: self.space.operators[place].plan(choice) for place, choice in changes}
+        try:
+            found_ns = self._simulation.propose(plans, limit_ns=UNLIMITED if limit >= UNFIT else int(limit / NS) + 1)
+        except RequestError:
+            if not self._inside:
+                raise
+            self._under_way = False  # nothing was changed: stages would share processors, or wait for each other
+            return inf
+        self._next, self._under_way = tuple(after), True
+        step_s = NS * found_ns
         return step_s if step_s > limit else self.cost
 
     def accept(self) -> None:
         """See ``Evaluator.accept``."""
         self._simulation.accept()
-        self._choices = self._next
+        self._choices, self._under_way = self._next, False
 
     def reject(self) -> None:
         """See ``Evaluator.reject``."""
-        self._simulation.reject()
-        self._next = self._choices
+        if self._under_way:
+            self._simulation.reject()
+        self._next, self._under_way = self._choices, False
 
     def stand_at(self, choices: Choices) -> None:
         """Go to the choices of the state that is stepped next; nothing to do unless it is not the last one."""
@@ -90,10 +99,11 @@ class Evaluation:
             self._choices = choices
 
     def move_to(self, choices: Choices) -> float:
-        """Go to any choices, and give their cost."""
+        """Go to any choices, and give their cost; infinite, and nothing is changed, of what is no pipeline."""
         changes = [(place, choice) for place, choice in enumerate(choices) if choice != self._choices[place]]
         cost = self.evaluate(changes)
-        self.accept()
+        if self._under_way:
+            self.accept()
         return cost
 
     def plan(self) -> Plan:

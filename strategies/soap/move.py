@@ -85,7 +85,8 @@ def degree(space: Space, choices: Choices, chance: Random) -> Proposal | None:
 def shift(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     """Another first processor for one operator."""
     operator = chance.randrange(len(choices))
-    return Proposal(((operator, replace(choices[operator], start=chance.randrange(_processors(space)))),))
+    count = space.operators[operator].processors
+    return Proposal(((operator, replace(choices[operator], start=chance.randrange(count))),))
 
 
 def stride(space: Space, choices: Choices, chance: Random) -> Proposal | None:
@@ -129,7 +130,7 @@ def together(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     """All operators of a class that share one choice, changed to one drawn choice."""
     operator = chance.randrange(len(choices))
     own, present = space.operators[operator], choices[operator]
-    members = [other for other, kind in enumerate(space.alike) if kind == space.alike[operator]]
+    members = _class(space, operator)
     drawn = own.draw(chance)
     if drawn != present and any(choices[other] == drawn for other in members):
         return None
@@ -154,22 +155,34 @@ def spread(space: Space, choices: Choices, chance: Random) -> Proposal | None:
 
 
 def migrate(space: Space, choices: Choices, chance: Random) -> Proposal | None:
-    """A layer's operators moved around the machine, all by one distance: some blocks of a size that divides it."""
-    count = _processors(space)
+    """A layer's operators moved around the machine, all by one distance: some blocks of a size that divides it.
+
+    Of a layer in several stages those move that have the processors of one.
+    """
+    most = max(own.processors for own in space.operators)
+    distance, operator = _draw_distance(most, chance), chance.randrange(len(choices))
+    count = space.operators[operator].processors
+    if count != most:  # around the fewer processors of its stage
+        distance = _draw_distance(count, chance)
+    members = _layer(space, operator) if distance else []
+    moved = tuple((place, _move(choices[place], distance, count)) for place in members)
+    return Proposal(moved) if moved else None
+
+
+def _draw_distance(count: int, chance: Random) -> int:
+    """Some blocks of a size that divides so many processors; 0 where there is only one."""
     if count == 1:
-        return None
+        return 0
     size = chance.choice([size for size in range(1, count) if count % size == 0])
-    distance = size * chance.randrange(1, count // size)
-    members = _layer(space, chance.randrange(len(choices)))
-    return Proposal(tuple((place, _move(choices[place], distance, count)) for place in members))
+    return size * chance.randrange(1, count // size)
 
 
 def trade(space: Space, choices: Choices, chance: Random) -> Proposal | None:
     """Two layers in each other's place: the first operator of a pair comes to where the second was, and vice versa."""
     first, second = chance.randrange(len(choices)), chance.randrange(len(choices))
-    if space.layers[first] == space.layers[second]:
+    if space.layers[first] == space.layers[second] or not _same_processors(space, first, second):
         return None
-    count, distance = _processors(space), choices[second].start - choices[first].start
+    count, distance = space.operators[first].processors, choices[second].start - choices[first].start
     ways = ((first, distance), (second, -distance))
     return Proposal(
         tuple((place, _move(choices[place], way, count)) for operator, way in ways for place in _layer(space, operator))
@@ -195,8 +208,27 @@ def resize(space: Space, choices: Choices, chance: Random) -> Proposal | None:
 
 
 def _layer(space: Space, operator: int) -> list[int]:
-    """The operators of an operator's layer."""
-    return [other for other, layer in enumerate(space.layers) if layer == space.layers[operator]]
+    """The operators of an operator's layer that may run on the same processors."""
+    return [
+        other
+        for other, layer in enumerate(space.layers)
+        if layer == space.layers[operator] and _same_processors(space, operator, other)
+    ]
+
+
+def _class(space: Space, operator: int) -> list[int]:
+    """The operators of an operator's class that may run on the same processors."""
+    return [
+        other
+        for other, kind in enumerate(space.alike)
+        if kind == space.alike[operator] and _same_processors(space, operator, other)
+    ]
+
+
+def _same_processors(space: Space, first: int, second: int) -> bool:
+    """Whether the ranges of two operators are counted around the same processors."""
+    one, other = space.operators[first], space.operators[second]
+    return (one.processors, one.within) == (other.processors, other.within)
 
 
 def _move(choice: Choice, distance: int, processors: int) -> Choice:
@@ -270,15 +302,9 @@ def apply(choices: Choices, proposal: Proposal) -> Choices:
     return tuple(after)
 
 
-def _processors(space: Space) -> int:
-    return space.operators[0].processors
-
-
 def _models(space: Space, choices: Choices, operator: int) -> list[Choice | None]:
     """What the operator becomes when it is cut as each of its neighbours, and as the others of its class."""
     near = space.neighbours[operator]
     carried = [space.carry(operator, place, choices[other]) for place, other in enumerate(near)]
-    alike = [
-        choices[other] for other, kind in enumerate(space.alike) if kind == space.alike[operator] and other != operator
-    ]
+    alike = [choices[other] for other in _class(space, operator) if other != operator]
     return [*carried, *alike]

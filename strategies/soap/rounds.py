@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
-from maniple.strategies.soap.seeding import SEEDS, first_evaluation, found_plan
+from maniple.strategies.soap.seeding import INSIDE, SEEDS, first_evaluation, found_plan
 from maniple.strategies.soap.work_item import WIDTH, SearchItem, unpack
 
 if TYPE_CHECKING:
-    from maniple.operators.plan.plan import Plan
+    from maniple.operators.plan.plan import Plan, Term
     from maniple.strategies.interface.parallel_search import WorkItem
     from maniple.strategies.interface.strategy import Problem, Progress
     from maniple.strategies.soap.evaluation import Evaluation
@@ -59,6 +59,7 @@ class AbstractRoundStrategy(AbstractParallelStrategy[State]):
     """A strategy whose work comes in rounds of items."""
 
     width: ClassVar[int] = WIDTH
+    inside_stages: ClassVar[bool] = True
 
     @final
     def items(self, state: State) -> tuple[WorkItem, ...]:
@@ -109,9 +110,12 @@ class AbstractRoundStrategy(AbstractParallelStrategy[State]):
         best = state.found
         state.evaluation.least = best.least
         ended = "locally optimal" if self.terminate(state) else "the budget ended before the search did"
-        told = (("proposals", best.proposals), ("search", ended))
+        told: tuple[tuple[str, Term], ...] = (("proposals", best.proposals), ("search", ended))
+        if (inside := state.problem.inside) is not None:
+            told = (*told, (INSIDE, f"of a plan by {inside.strategy}"))
         return found_plan(self.name, state.problem, state.evaluation, best.candidates, told, state.bound_s)
 
     def alternatives(self, state: State) -> tuple[Plan, ...]:
-        """The named plans that searches begin with."""
-        return tuple(seed().plan(state.problem) for seed in SEEDS)
+        """The named plans that searches begin with, or the one inside whose stages it is."""
+        inside = state.problem.inside
+        return tuple(seed().plan(state.problem) for seed in SEEDS) if inside is None else (inside,)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from maniple.operators.plan.plan import Plan, Predicted
+from maniple.operators.plan.weight_home import default_homes
 from maniple.process.error import RequestError
 from maniple.strategies.interface.space import Space
 from maniple.strategies.named.data_parallel import DataParallel
@@ -31,6 +32,8 @@ __all__: list[str] = []
 SEEDS = (DataParallel, Expert, ModelParallel)
 FOLLOWS = 0.7
 """The probability with which an operator of a random plan is cut as one before it."""
+INSIDE = "inside the given stages"
+"""What the seed is called of a search inside the stages of a plan: the plan."""
 PASSED = "faster plans without room"
 """What the explanation calls the number of plans that fit by the estimate and not by the runtime's own plan."""
 
@@ -54,8 +57,8 @@ class Seeding(NamedTuple):
 def seeding(problem: Problem) -> Seeding:
     """The seeds of a problem, simulated; those whose configurations the space lacks are left out."""
     evaluation = first_evaluation(problem)
-    space, costs = evaluation.space, [(evaluation.cost, SEEDS[0].name, evaluation.choices)]
-    for strategy in SEEDS[1:]:
+    space, costs = evaluation.space, [(evaluation.cost, first_name(problem), evaluation.choices)]
+    for strategy in () if problem.inside is not None else SEEDS[1:]:
         choices = choices_of(space, strategy().plan(problem))
         if choices is not None:
             costs.append((evaluation.move_to(choices), strategy.name, choices))
@@ -63,19 +66,56 @@ def seeding(problem: Problem) -> Seeding:
 
 
 def all_seeds(problem: Problem) -> tuple[AbstractDirectStrategy, ...]:
-    """What makes the plans that a search simulates first: the named ones, then layerings or hybrids."""
+    """What makes the plans that a search simulates first: the named ones, then layerings or hybrids.
+
+    Inside the stages of a plan there is none beside that plan.
+    """
+    if problem.inside is not None:
+        return ()
     others = layerings(problem) or hybrids(problem.machine)
     return (*(strategy() for strategy in SEEDS), *others)
 
 
 def first_evaluation(problem: Problem) -> Evaluation:
-    """A simulation of the first seed, which every space holds."""
-    space, plan = Space.of(problem.graph, len(problem.machine.processors)), SEEDS[0]().plan(problem)
+    """A simulation of the first seed, which every space holds.
+
+    Raises:
+        RequestError: it is the plan inside whose stages the search is to stay, and no choice of the space.
+    """
+    plan = SEEDS[0]().plan(problem) if problem.inside is None else _at_home(problem, problem.inside)
+    space = Space.of(problem.graph, len(problem.machine.processors), problem.inside)
     choices = choices_of(space, plan)
     if choices is None:
+        if problem.inside is not None:
+            raise _no_choice(space, plan)
         raise RequestError(f"{SEEDS[0].name}: its plan is not one that a search can begin with; report this")
     return Evaluation(
         Simulation(problem.graph, problem.machine, plan, problem.costs, problem.optimizer), space, choices
+    )
+
+
+def _at_home(problem: Problem, plan: Plan) -> Plan:
+    """The plan with the default home of each weight: they follow operators, which a search changes."""
+    graph, machine = problem.graph, problem.machine
+    homes = dict(default_homes(graph, plan.operators, machine))
+    named = tuple((name, replace(homes[name], copy=old.copy, sums=old.sums)) for name, old in plan.weights)
+    return replace(plan, weights=named)
+
+
+def first_name(problem: Problem) -> str:
+    """What the first seed is called."""
+    return SEEDS[0].name if problem.inside is None else INSIDE
+
+
+def _no_choice(space: Space, plan: Plan) -> RequestError:
+    """Say which operator of a plan a search inside its stages cannot begin with."""
+    pairs = zip(space.names, space.operators, strict=True)
+    name, own = next((name, own) for name, own in pairs if own.choice(plan.operator(name)) is None)
+    found = plan.operator(name)
+    return RequestError(
+        f"inside: operator {name} has {found.split()} on processors {' '.join(map(str, found.processors))}; a search "
+        "begins with operators each of whose tasks has a processor of its own, in steps of one length around the "
+        f"stage's processors {' '.join(map(str, own.within))}; place it so"
     )
 
 

@@ -17,6 +17,7 @@ until no change of a single one helps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -28,7 +29,7 @@ from maniple.strategies.soap.descent import Descent
 from maniple.strategies.soap.evaluation import UNFIT
 from maniple.strategies.soap.incumbent import Incumbent
 from maniple.strategies.soap.rounds import AbstractRoundStrategy, RoundState
-from maniple.strategies.soap.seeding import SEEDS, all_seeds, choices_of, draw
+from maniple.strategies.soap.seeding import all_seeds, choices_of, draw, first_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +99,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
         """The state in which the first seed has been simulated."""
         evaluation = self.bench(problem)
         cost, choices = evaluation.cost, evaluation.choices
-        seed, incumbent = (cost, SEEDS[0].name, choices), Incumbent(choices, cost, 1, least=evaluation.least)
+        seed, incumbent = (cost, first_name(problem), choices), Incumbent(choices, cost, 1, least=evaluation.least)
         seeds = all_seeds(problem)[1:]
         return SoapState(problem=problem, evaluation=evaluation, incumbent=incumbent, waiting=(seed,), seeds=seeds)
 
@@ -136,6 +137,8 @@ class Soap(AbstractRoundStrategy[SoapState]):
                 if state.restarts == self._most_restarts(state):
                     return self._last(state)
                 state = _restart(state)
+                if not state.waiting:  # the next round draws another
+                    return state
             (cost, _, choices), *others = state.waiting
             scale = chains.scale if chains is not None else cost if cost < UNFIT else 1.0
             begun = 0 if chains is None else chains.begun
@@ -146,7 +149,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
     def _most_restarts(self, state: SoapState) -> int:
         """How many random plans are seeds."""
         space = state.evaluation.space
-        return self._restarts if len(space.names) * space.operators[0].processors <= SMALL else 0
+        return self._restarts if sum(own.processors for own in space.operators) <= SMALL else 0
 
     def _last(self, state: SoapState) -> SoapState:
         """The descent from the best plan."""
@@ -163,7 +166,7 @@ class Soap(AbstractRoundStrategy[SoapState]):
 
     def _part(self, state: SoapState) -> tuple[WorkItem, ...]:
         """An item for some more steps of OptCNN's, unless its plan is known."""
-        if self._share == 0:
+        if self._share == 0 or state.problem.inside is not None:  # its tables know no stages
             return ()
         if state.tables is None:
             return (Tables(OptCNN().init(state.problem), EARLY),)
@@ -186,6 +189,8 @@ def _add_seed(state: SoapState, name: str, choices: Choices | None) -> SoapState
         return replace(state, incumbent=replace(incumbent, proposals=incumbent.proposals + 1))
     evaluation.least = None
     cost = evaluation.move_to(choices)
+    if cost == inf:  # stages inside which it is would no longer be those of a pipeline
+        return replace(state, incumbent=replace(incumbent, proposals=incumbent.proposals + 1))
     ordered = sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2])
     fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids
     waiting = tuple(seed for seed in ordered if fastest[seed[1]] is seed)

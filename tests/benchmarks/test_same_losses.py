@@ -51,7 +51,7 @@ def test_the_plans_are_of_all_kinds_on_one_to_four_processors_and_two_nodes() ->
     assert kinds >= {"data", "parameter", "attribute", "reduction", "operator", "mixed", "uneven", "replicated"}
 
 
-@pytest.mark.ranks
+@pytest.mark.jobs
 @pytest.mark.timeout(120)
 def test_one_world_gives_the_losses_of_torch() -> None:
     command = [sys.executable, str(SCRIPT), "--json", "--world", "1", "1", "1"]

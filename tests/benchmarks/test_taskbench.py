@@ -26,7 +26,7 @@ def test_the_static_schedule_is_the_one_of_its_table() -> None:
     assert orders == [[1, 0, 1, 0, 0, 1], [2, 3, 2, 3, 2, 3]]  # nobody reads the last step: no point of it goes first
 
 
-@pytest.mark.ranks
+@pytest.mark.jobs
 @pytest.mark.timeout(120)
 def test_static_runs_every_pattern_and_notices_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", FOUND_ON)
@@ -50,7 +50,7 @@ def test_a_payload_that_changes_under_way_is_noticed(tmp_path: Path) -> None:
         schedule.run([second])
 
 
-@pytest.mark.ranks
+@pytest.mark.jobs
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["maniple", "maniple-replayed", "maniple-untraced"])
 def test_maniple_runs_every_pattern(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_task_of_maniple_whose_input_is_not_what_it_expects_ends_the_run() -> 
         program.run(0, "untraced")
 
 
-@pytest.mark.ranks
+@pytest.mark.jobs
 @pytest.mark.timeout(180)
 def test_the_script_prints_what_was_asked_for() -> None:
     command = [sys.executable, str(FOLDER / "taskbench.py"), "--system", "static", "--steps", "9", "--rounds", "1"]

@@ -12,7 +12,7 @@ import pytest
 import maniple as mp
 from maniple.models import digits_cnn
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "examples" / "digits.py")

@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(90)]
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 STOP_S = 10.0
+# What ranks share here: most of these programs need no torch.
+IMPORTS = "maniple.runtime.control.coordinator_client"
 
 
 # What the launcher says first where there are several ranks.
@@ -46,7 +48,7 @@ class Ended:
 def started(*arguments: str, logs: Path, **options: object) -> subprocess.Popen[str]:
     # A shell that starts tests in the background has children ignore SIGINT, which they would hand on to theirs.
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-m", "maniple.cli", "run", "--log-dir", str(logs), *arguments],
+        [sys.executable, "-m", "maniple.cli", "run", "--imports", IMPORTS, "--log-dir", str(logs), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=options.get("stdout", subprocess.PIPE),
         stderr=options.get("stderr", subprocess.PIPE),

@@ -13,7 +13,7 @@ from levelled import levelled, paired
 
 from maniple.runtime.machine.machine import Machine
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180)]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "digits.py"
 

@@ -142,7 +142,7 @@ def test_so_does_one_that_fails(tmp_path: Path) -> None:
     assert changed(tmp_path, FAILING) == []
 
 
-@pytest.mark.ranks
+@pytest.mark.jobs
 def test_a_rank_of_a_launch_changes_what_is_named(tmp_path: Path) -> None:
     """Its exceptions are told to the launcher, which was so before the program began."""
     assert changed(tmp_path, PROGRAM, "-m", "maniple.cli", "run") == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120)]
 
 PROGRAM = """
 import sys, time

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.ranks
+pytestmark = pytest.mark.jobs
 
 PROGRAM = """
 import json, resource, sys
@@ -40,16 +40,16 @@ def ended(folder: Path, *options: str, arguments: tuple[str, ...] = ()) -> subpr
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_both_transports_give_the_same_numbers_and_bytes(tmp_path: Path) -> None:
+def test_all_transports_give_the_same_numbers_and_bytes(tmp_path: Path) -> None:
     found = {}
-    for transport, way in (("shared", "shared memory"), ("zmq", "ZeroMQ")):
+    for transport, way in (("shared", "shared memory"), ("zmq", "ZeroMQ"), ("gloo", "Gloo")):
         run = ended(tmp_path, "--transport", transport)
         emulated = "2 nodes are emulated on this host"
         assert run.stderr == f"maniple: 2 ranks of this host exchange tiles through {way}; {emulated}\n"
         assert run.returncode == 0
         found[transport] = json.loads((tmp_path / "found.json").read_text())
         assert found[transport].pop("shared") is (transport == "shared")
-    assert found["shared"] == found["zmq"]
+    assert found["shared"] == found["zmq"] == found["gloo"]
     assert found["shared"]["bytes"]["predicted"] == found["shared"]["bytes"]["measured"] > 0
 
 

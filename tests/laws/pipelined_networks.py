@@ -59,9 +59,8 @@ def drawn(chance: Random, *, orders: tuple[str, ...] = ORDERS) -> Drawn:
         again = chance.random() < 0.3 and (node.name not in losses or micro_batches == 1)
         operators.append((node.name, replace(config, recompute=again)))
     plan = mp.Plan(graph.fingerprint(), "drawn", tuple(operators), ())
-    # Of two losses, and of one whose classes are split, backward reads what all micro-batches add up to.
-    reads_all = any(operator.degree("c") > 1 for name, operator in operators if "cross_entropy" in name)
-    reads_all |= any(node.operator.name == "opaque" for node in graph.nodes)
+    # Of two losses backward reads what all micro-batches add up to.
+    reads_all = any(node.operator.name == "opaque" for node in graph.nodes)
     order = "gpipe" if reads_all and micro_batches > 1 else chance.choice(orders)
     plan = plan.with_pipeline(stages, order=order, micro_batches=micro_batches)
     plan = replace(plan, weights=tuple((tensor.name, living(tensor.shape, chance)) for tensor in graph.lasting))

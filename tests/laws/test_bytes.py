@@ -16,8 +16,10 @@ from trained_networks import NETWORKS, OPTIMIZER
 import maniple as mp
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.expansion import Expansion, elided_views
+from maniple.operators.lowering.fusion.fused_launch import home_names
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
+from maniple.operators.rules.tile import split_range
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.machine.world_machine import host_machine
@@ -257,10 +259,13 @@ def check_points(graph: mp.Graph, plan: mp.Plan, schedule: Schedule, elided: Col
             firsts = {point.color: point.processor for point in reversed(forward)}
             assert {point.color: point.processor for point in backward.points} == firsts
             assert len(backward.points) == len(grid)
+    updated = {name: launch for launch in schedule.launches for name in home_names(launch)}
     for tensor in graph.parameters:
-        home = plan.weight(tensor.name)
-        for point in launches[f"{tensor.name}.update"].points:
-            number = list(product(*map(range, home.degrees))).index(point.color)
+        home, launch = plan.weight(tensor.name), updated[tensor.name]
+        (rects,) = [need.rects for need in launch.requirements if need.region.name == tensor.name]
+        blocks = [tuple(zip(*block, strict=True)) for block in product(*map(split_range, tensor.shape, home.degrees))]
+        for point, rect in zip(launch.points, rects, strict=True):
+            number = blocks.index((rect.bounds.lo, rect.bounds.hi) if tensor.shape else ())
             assert point.processor in home.processors[number * home.replicas : (number + 1) * home.replicas]
 
 

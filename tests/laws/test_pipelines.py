@@ -16,6 +16,7 @@ from tolerance import TOLERANCE, violations
 
 import maniple as mp
 from maniple.models import model
+from maniple.operators.operator.operator import Initial
 from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.operators.plan.weight_home import default_homes
 from maniple.runtime.control.world import World
@@ -58,6 +59,31 @@ def test_every_order_trains_as_the_whole_batch(order: str, lanes: list[list[int]
     check(case)
 
 
+@pytest.mark.parametrize("order", ["1f1b", "zb_h1"])
+def test_a_loss_that_is_split_by_classes_takes_micro_batches_in_turn(order: str) -> None:
+    """Labels that do not count, classes with weights, smoothing: each micro-batch has its share of the mean."""
+    g = mp.Graph("weighed")
+    x, labels = g.input("x", (7, 5), "float64"), g.input("labels", (7,), "int64")
+    weight = g.buffer("importance", (6,), "float64", Initial("uniform", 1.0))
+    g.loss(
+        g.cross_entropy(g.linear(g.relu(g.linear(x, 5)), 6), labels, weight=weight, ignore_index=2, label_smoothing=0.1)
+    )
+    case = in_stages(g, [[0], [1]], order, 4)
+
+    def train(plan: mp.Plan, world: World) -> tuple[list[float], dict[str, torch.Tensor]]:
+        chance = torch.Generator().manual_seed(3)
+        with mp.Trainer(g, plan, optimizer=mp.SGD(lr=0.1), seed=2, world=world) as trainer:
+            given = torch.randn(7, 5, generator=chance, dtype=torch.float64), torch.randint(6, (7,), generator=chance)
+            return [trainer.step(*given) for _ in range(3)], trainer.parameters()
+
+    name, fused = case.plan.operators[-1]
+    split = OperatorPlan(tuple((f, 3 if f == "c" else 1) for f, _ in fused.degrees), (1, 2, 3))
+    plan = replace(case.plan, operators=(*case.plan.operators[:-1], (name, split)))
+    found, wanted = (run_on_ranks(2, partial(train, each), processors=2)[0] for each in (plan, case.whole))
+    assert found[0] == pytest.approx(wanted[0], abs=1e-12)
+    assert not [fault for key in wanted[1] for fault in violations(key, found[1][key], wanted[1][key], 1e-12)]
+
+
 @pytest.mark.parametrize(("name", "order"), [("gpt", "1f1b"), ("lenet", "zb_h1")])
 def test_imported_networks_train_as_the_whole_batch(name: str, order: str) -> None:
     """In single precision; of a language model labels are flattened for a mean, which every micro-batch reads whole."""
@@ -90,6 +116,24 @@ def test_imported_networks_train_as_the_whole_batch(name: str, order: str) -> No
     )
     assert losses == pytest.approx(wanted_losses, abs=1e-5)
     assert not [fault for key in wanted for fault in violations(key, found[key], wanted[key], TOLERANCE["float32"])]
+
+
+@pytest.mark.simulator
+def test_what_is_found_inside_stages_trains_as_the_whole_batch() -> None:
+    """Two stages of two processors each, on which slow processors are best shared; dropout, what is computed again."""
+    machine = mp.Machine.preset("cpu:2x2")
+    slow = tuple(replace(each, flops_per_s=1e6, launch_s=1e-7) for each in machine.processors)
+    graph = perceptron(9, 4)
+    case = in_stages(graph, [[0], [1]], "1f1b", 4, again=("relu", "relu_2"))
+    spread = tuple(
+        (name, replace(own, processors=(2 * own.processors[0] + number % 2,)))
+        for number, (name, own) in enumerate(case.plan.operators)
+    )
+    given, asked = replace(case.plan, machine="", operators=spread), replace(machine, processors=slow)
+    plan = mp.search(graph, asked, strategy="soap", proposals=60, cores=1, inside=given)
+    assert sum(own.points > 1 for _, own in plan.operators) > 2
+    assert [own.recompute for _, own in plan.operators] == [own.recompute for _, own in spread]
+    check(Drawn(graph, plan, plan.text()))
 
 
 def test_results_that_are_computed_again_are_so_without_a_pipeline() -> None:

@@ -88,34 +88,46 @@ class CrossEntropy(AbstractOperator):
 
         With chances ``q`` of the classes (1 for the label's, less what smoothing spreads), a sample's loss is
         ``sum_c q_c * logsumexp - sum_c q_c x_c``. The maximum shifts both terms of logsumexp alike, so it is a constant
-        to autograd.
+        to autograd. The mean divides each sample's part by what all labels of the batch weigh, as the fused kernel
+        does: so the parts of micro-batches add up, and none waits for the others.
         """
-        x, labels, _, weight = (*operands, None)[:4]
+        x, labels, every, weight = (*operands, None, None)[:4]
         axes = _axes(composition.rank)
         whole, places = " ".join(axes), _without_classes(axes)
         shift = composition.constant("shift", f"{whole} -> {places}", lambda _, x: x.amax(1), x, reduce="c:max")
         total = composition.formula(
             "sum", f"{whole}, {places} -> {places}", lambda _, x, m: (x - m.unsqueeze(1)).exp().sum(1), x, shift
         )
-
-        def sums(
-            context: TileContext, m: Tensor, s: Tensor, chosen: Tensor, chance: Tensor, share: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            del context
-            return (chance * (m + s.log()) - chosen).sum(), share.sum()
-
-        text = f"{whole}, {places}, [c] -> {places}, {places}, {places}"
+        text = f"{whole}, {places}, [c] -> {places}, {places}"
         chosen = composition.formulas("chances", text, self._chances, x, labels, weight)
-        each = ", ".join([places] * 5)
-        loss, count = composition.formulas("losses", f"{each} -> , ", sums, shift, total, *chosen)
-        if self.reduction == "sum":
-            return (loss,)
-        return (composition.formula("mean", ", -> ", lambda _, a, b: a / b, loss, count),)
+        counted = " ".join(f"n{axis}!" for axis in range(composition.rank - 1)) if self.reduction == "mean" else ""
+        text = f"{', '.join([places] * 4)}, [{counted}], [w!] -> "
+        given = (every, weight) if self.reduction == "mean" else (None, None)
+        return (composition.formula("losses", text, self._losses, shift, total, *chosen, *given),)
 
-    def _chances(
-        self, context: TileContext, x: Tensor, labels: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """For every sample, this tile's classes' part of ``sum q x``, of ``sum q``, and of its label's weight."""
+    def _losses(
+        self,
+        context: TileContext,
+        m: Tensor,
+        s: Tensor,
+        chosen: Tensor,
+        chance: Tensor,
+        every: Tensor | None,
+        weight: Tensor | None,
+    ) -> Tensor:
+        """The part of this tile's samples of the loss."""
+        del context
+        total = (chance * (m + s.log()) - chosen).sum()
+        if every is None:
+            return total
+        valid = every != self.ignore_index
+        if weight is None:
+            return total / valid.sum()
+        shares = weight[every.clamp(0, len(weight) - 1)]
+        return total / shares.masked_fill(~valid, 0).sum()
+
+    def _chances(self, context: TileContext, x: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        """For every sample, this tile's classes' part of ``sum q x``, and of ``sum q``."""
         import torch
 
         from maniple.operators.operator.host_memory import in_host_memory
@@ -135,7 +147,7 @@ class CrossEntropy(AbstractOperator):
         chosen = (chances * x).sum(1)
         if not here:
             chosen = chosen.masked_fill(wrong, nan)
-        return chosen, chances.expand_as(x).sum(1), share.sum(1)
+        return chosen, chances.expand_as(x).sum(1)
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""

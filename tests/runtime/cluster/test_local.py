@@ -12,8 +12,9 @@ from time import monotonic, sleep
 import pytest
 
 from maniple.process.error import RequestError, RunError
+from maniple.runtime.cluster.children.child_process import LocalProcess
 from maniple.runtime.cluster.launcher import Launcher, LaunchRequest, RankCommand, Streams
-from maniple.runtime.cluster.local import LocalLauncher, LocalProcess
+from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.registry import LAUNCHERS, make_launcher
 from maniple.runtime.cluster.run import command, ways
 from maniple.runtime.devices.host_device import HostDevice
@@ -172,6 +173,7 @@ def test_the_local_launcher_takes_no_argument() -> None:
         ("shared", "null", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
         ("shared", "cpu", Far(), ("ZeroMQ", "ZeroMQ")),
         ("zmq", "cpu", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
+        ("shared-gloo", "cpu", LocalLauncher(), ("shared memory", "Gloo")),
     ],
 )
 def test_the_way_of_tiles_depends_on_all_three(

@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -17,7 +18,11 @@ from maniple.process.error import RequestError, RunError
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
+from maniple.runtime.transports import gloo as gloo_transport
+from maniple.runtime.transports.gloo import GlooTransport
+from maniple.runtime.transports.gloo_group import GlooGroup
 from maniple.runtime.transports.registry import TRANSPORTS
+from maniple.runtime.transports.shared_or_gloo import SharedOrGloo
 from maniple.runtime.transports.shared_or_sockets import SharedOrSockets
 from maniple.runtime.transports.transport import REMEMBERED, Delivery, Guard, Meter, Transport
 from maniple.runtime.transports.zeromq import ZmqTransport
@@ -37,7 +42,7 @@ def shuffled(size: int) -> list[Transport]:
     return [hub.endpoint(rank) for rank in range(size)]
 
 
-def joined(kind: type[Transport], size: int) -> list[Transport]:
+def joined(kind: Callable[[int, int, str], Transport], size: int) -> list[Transport]:
     """Ends that have told each other their endpoints, as ranks do at the join."""
     made = [kind(rank, size, "secret") for rank in range(size)]
     for transport in made:
@@ -47,6 +52,12 @@ def joined(kind: type[Transport], size: int) -> list[Transport]:
 
 def zeromq(size: int) -> list[Transport]:
     return joined(ZmqTransport, size)
+
+
+def gloo(size: int) -> list[Transport]:
+    """Tiles of 2 KiB already are large, so that both ways are taken in turn."""
+    """Ends that take both ways in turn."""
+    return joined(partial(GlooTransport, least=5000), size)
 
 
 def guarded(size: int) -> list[Transport]:
@@ -65,7 +76,7 @@ def example(size: int) -> list[Transport]:
     return joined(module.UnixTransport, size)
 
 
-@pytest.fixture(params=[loopback, shuffled, zeromq, guarded, example])
+@pytest.fixture(params=[loopback, shuffled, zeromq, gloo, guarded, example])
 def ends(request: pytest.FixtureRequest) -> Iterator[Made]:
     made: list[Transport] = []
 
@@ -115,6 +126,41 @@ def test_headers_and_payloads_arrive_as_they_were_sent(ends: Made) -> None:
     zero.send(1, b"alone", None, 1)
     zero.send(1, b"empty", memoryview(b""), 1)
     assert shown(take(one, 3)) == [(0, b"head", body), (0, b"alone", None), (0, b"empty", b"")]
+
+
+@pytest.mark.parametrize("made", [zeromq, guarded, gloo])
+def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
+    """By those that can: they ask which payload of its sender it is, with those that they still have."""
+    zero, one = made(2)
+    with closing(zero), closing(one):
+        asked: list[tuple[int, int, int]] = []
+        places = [memoryview(bytearray(300_000)), memoryview(bytearray(400_000))]
+
+        def place(peer: int, size: int, behind: int) -> memoryview | None:
+            asked.append((peer, size, behind))
+            return places[len(asked) - 1] if len(asked) <= len(places) else None
+
+        one.place = place
+        zero.send(1, b"", memoryview(b"small"), 0)
+        for size in (300_000, 400_000, 500_000):
+            zero.send(1, b"", memoryview(bytes([size // 100_000]) * size), 0)
+        zero.send(1, b"last", None, 0)
+        returned: list[Delivery] = []
+        behind = []
+        while len(returned) < 5:
+            before, known = sum(delivery.payload is not None for delivery in returned), len(asked)
+            returned += one.poll(TIMEOUT_S)
+            behind += [1 + number - before for number in range(known, len(asked))]
+        assert asked == [(0, size, few) for size, few in zip((300_000, 400_000, 500_000), behind, strict=True)]
+        assert [delivery.payload is place for delivery, place in zip(returned[1:3], places, strict=True)] == [
+            True,
+            True,
+        ]
+        assert [bytes(delivery.payload or b"") for delivery in returned] == [
+            b"small",
+            *(bytes([size // 100_000]) * size for size in (300_000, 400_000, 500_000)),
+            b"",
+        ]
 
 
 def test_the_order_of_every_pair_is_kept(ends: Made) -> None:
@@ -234,6 +280,24 @@ def test_there_is_no_way_to_send_to_oneself_or_to_nobody(ends: Made, peer: int) 
     assert zero.total() == 0
 
 
+def test_a_tile_that_gloo_cannot_bring_is_an_error_that_names_its_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at once: the launcher knows better which rank died, and why."""
+    monkeypatch.setattr(gloo_transport, "GRACE_S", 0.2)
+    zero, one = gloo(2)
+    with closing(zero), closing(one):
+        zero.send(1, b"small", memoryview(b"x"), 0)
+        assert shown(take(one, 1)) == [(0, b"small", b"x")]
+        zero.send(1, b"head", memoryview(bytes(10_000_000)), 0)
+        zero.close()  # nobody has asked for the tile yet
+        with pytest.raises(RunError, match=r"rank 1: the connection of Gloo with rank 0 broke: .*"):
+            take(one, 1)
+
+
+def test_an_interface_that_gloo_cannot_bind_to_is_refused() -> None:
+    with pytest.raises(RunError, match=r"Gloo cannot be opened on 192\.0\.2\.1: .*"):
+        GlooGroup(0, 2, "192.0.2.1")
+
+
 def test_a_meter_knows_the_latest_accounts_and_the_total_of_all() -> None:
     meter = Meter()
     meter.add(1, 3)
@@ -255,9 +319,10 @@ def test_bytes_of_a_run_too_long_ago_are_refused() -> None:
 
 
 def test_transports_come_by_name() -> None:
-    assert {"shared", "zmq"} <= set(TRANSPORTS.names())
-    assert (TRANSPORTS.lookup("shared"), TRANSPORTS.lookup("zmq")) == (SharedOrSockets, ZmqTransport)
-    assert [TRANSPORTS.lookup(name).shares_memory for name in ("shared", "zmq")] == [True, False]
+    named = {"shared": SharedOrSockets, "zmq": ZmqTransport, "shared-gloo": SharedOrGloo, "gloo": GlooTransport}
+    assert set(named) <= set(TRANSPORTS.names())
+    assert {name: TRANSPORTS.lookup(name) for name in named} == named
+    assert [TRANSPORTS.lookup(name).shares_memory for name in named] == [True, False, True, False]
     with pytest.raises(RequestError, match=r"transport 'zmp': there is no such transport; did you mean 'zmq'\?"):
         TRANSPORTS.lookup("zmp")
 

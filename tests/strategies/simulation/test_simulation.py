@@ -344,3 +344,17 @@ def test_a_proposal_for_an_operator_that_is_not_there() -> None:
     _, graph, machine, plan = drawn(3)
     with pytest.raises(RequestError, match="operator 'conv9'"):
         Simulation(graph, machine, plan).propose({"conv9": plan.operators[0][1]})
+
+
+def test_simulations_that_share_a_cache_know_whose_use_is_whose() -> None:
+    """Of another graph first: uses of equal numbers would be taken for each other's."""
+    machine = Machine.preset("p100x4")
+    cache = RegionCache(machine)
+    for name in ("digits_cnn", "mlp"):
+        for batch in (8, 12):
+            graph = model(name, batch=batch)
+            plan = planned(graph, machine, "random", batch)
+            shared, own = Simulation(graph, machine, plan, cache=cache), Simulation(graph, machine, plan)
+            assert shared.makespan_ns == own.makespan_ns
+            for key, (rows, _) in own.parts()[1].items():
+                assert np.array_equal(rows.columns, shared.parts()[1][key][0].columns)
