@@ -15,6 +15,7 @@ import numpy as np
 
 from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.step_form import PASSES
 from maniple.operators.lowering.step_program import Program as StepProgram
@@ -302,7 +303,13 @@ class ExpandedProgram:
     def _placed(self, launch: Launch, turn: tuple[int, str, int], placing: Placing) -> PlacedLaunch:
         """A launch with its rows, and its uses as arrays."""
         rows = launch_rows(LaunchTasks.of(launch), self.costs)
-        uses = tuple((self._key(need.region), self._use(launch, need, placing)) for need in launch.requirements)
+        binder, roles = launch.binder, [""] * len(launch.requirements)
+        if isinstance(binder, ForwardBinder | BackwardBinder):
+            roles = [role for role, _ in binder.slots]
+        uses = tuple(
+            (self._key(need.region, role), self._use(launch, need, placing))
+            for need, role in zip(launch.requirements, roles, strict=True)
+        )
         return PlacedLaunch(launch.name, rows, uses, turn if launch.in_turn else None)
 
     def _use(self, launch: Launch, need: Requirement, placing: Placing) -> Use:
@@ -314,10 +321,10 @@ class ExpandedProgram:
         where = np.ascontiguousarray(table[:, PROCESSOR])
         return Use(shape, where, (shape.number, where.tobytes()))
 
-    def _key(self, region: LogicalRegion) -> RegionKey:
+    def _key(self, region: LogicalRegion, role: str) -> RegionKey:
         """What a region is called in the tables: as in steps without turns, where `kind` tells what it is for."""
         if region.id not in self._keys:
-            self._keys[region.id] = self._new_key(region)
+            self._keys[region.id] = ("saved", 0, region.id) if role == "saved" else self._new_key(region)
             self._numbers[self._keys[region.id]] = region.id
             self._known[region.id] = region
         return self._keys[region.id]
