@@ -78,6 +78,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "pipeline",
         "dnn_partitioning",
         "segmentation",
+        "flow",
     ],
 }
 # What points upwards all the same: (importer, imported), with the reason. Nothing does.

@@ -22,7 +22,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, cast, final
 
 from maniple.operators.library.catalogue import OPERATORS
-from maniple.operators.operator.operator import Initial
+from maniple.operators.operator.operator import AbstractOperator, Initial
 from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.error import RequestError, nearest
 from maniple.process.file_entry import Entry, read_json, write_atomically
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.operator.builder import Tensor
-    from maniple.operators.operator.operator import AbstractOperator
 
 VERSION = 2
 MIXED = "mixed_precision"
 """What a file calls an operator of a graph that was rewritten for a precision."""
+LOCAL = "local_batch_norm"
+"""What it calls one of a graph that was rewritten for statistics of parts of a batch."""
 
 _KEYS = ("version", "name", "inputs", "parameters", "buffers", "nodes", "assignments", "ties", "outputs", "loss")
 
@@ -205,6 +206,9 @@ class _Written:
 
 def _operator(name: Entry, entry: Entry) -> AbstractOperator:
     """The operator of a name and some attributes."""
+    if name.string() == LOCAL:
+        exact = entry.table(("exact",))["exact"].table(("operator", "attributes"))
+        return _operator(exact["operator"], exact["attributes"]).under({"batch_norm": "local_stats"})
     if name.string() == MIXED:
         item = entry.table(tuple(field.name for field in fields(MixedPrecision)))
         inner = item["inner"].table(("operator", "attributes"))
@@ -267,6 +271,8 @@ def _described(operator: AbstractOperator) -> dict[str, object]:
 
 def _plain(value: object) -> object:
     """An attribute's value as JSON has it."""
+    if isinstance(value, AbstractOperator):
+        return _described(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not isfinite(value):

@@ -22,8 +22,8 @@ __all__: list[str] = []
 WEIGHTS = "weights"
 """The key of the semantics."""
 NO_STRATEGY = (
-    "no strategy makes plans without a flush; give stages the order 'asynchronous' by plan.with_pipeline, "
-    "and the rule as its semantics"
+    "the strategy makes no plans without a flush; ask pipedream or spectrain, or give stages the order 'asynchronous' "
+    "by plan.with_pipeline, and the rule as its semantics"
 )
 """What is said where a search is to find one."""
 NO_REPORT = "a report is of a step by itself, and without a flush steps overlap; look at trainer.timeline()"
@@ -41,6 +41,17 @@ def version_rule(semantics: Mapping[str, str]) -> VersionRule | None:
     if name is None:
         return None
     return RULES[name] if name in RULES else predicted(name)
+
+
+def weight_copies(rule: VersionRule, stage: int, stages: int) -> int:
+    """How often a stage has a weight that both passes read: its versions, and what is predicted for a pass."""
+    delays = PREDICTORS.lookup(rule.name)().delays(stage, stages) if rule.predicts else ()
+    return rule.versions(stage, stages) + any(delays)
+
+
+def with_flush(semantics: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The same semantics of a plan with a flush."""
+    return tuple((key, value) for key, value in semantics if key != WEIGHTS)
 
 
 def check_version_name(name: str) -> None:

@@ -88,6 +88,7 @@ class CopyEngine:
         stepper: Stepper | None = None,
     ) -> None:
         self.transport = transport
+        transport.place = self.place
         self.credit_bytes = credit_bytes
         self.peak_in_flight = 0
         self._local = local or Meter()
@@ -134,6 +135,22 @@ class CopyEngine:
         """
         waited = tuple(after)
         self._command(lambda: self._start(movement, account, waited))
+
+    def place(self, peer: int, size: int, behind: int) -> memoryview | None:
+        """Give the destination of a payload that is arriving, where it can be written as it comes.
+
+        A peer sends only what was released, so nobody reads there any more.
+
+        Args:
+            peer: who sends it.
+            size: bytes.
+            behind: payloads of that peer that come before it, and were not handed over yet.
+        """
+        incoming = self._peers[peer].incoming
+        if behind >= len(incoming):
+            return None
+        arrival = incoming[behind]
+        return arrival.place if arrival.size == size and arrival.movement.left else None
 
     def close(self) -> None:
         """End the thread; pushes not made are dropped."""
@@ -310,7 +327,10 @@ class CopyEngine:
 
     def _land(self, arrival: Incoming, payload: memoryview) -> None:
         after = arrival.movement.after
-        if arrival.on_device:
+        if payload is arrival.place:
+            arrival.wire.written += arrival.size
+            self._note_landing(arrival, DONE)
+        elif arrival.on_device:
             end = arrival.land(payload, after)
             self._when((end,), partial(self._note_landing, arrival, end))
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from maniple.runtime.devices.event import at_once
-from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_pack, bind_unpack
+from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_pack, bind_unpack, stretch
 from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.storage.staging import bind_across, bind_in, bind_out
 
@@ -68,7 +68,9 @@ class BoundMove:
         """Give a share of its own to another run."""
         movement = Movement(row)
         movement.outgoing = [Outgoing(push.peer, push.size, push.pack, movement) for push in self.outgoing]
-        movement.incoming = [Incoming(push.peer, push.size, push.land, movement) for push in self.incoming]
+        movement.incoming = [
+            Incoming(push.peer, push.size, push.land, movement, place=push.place) for push in self.incoming
+        ]
         return movement, movement.outgoing, movement.incoming
 
 
@@ -175,11 +177,13 @@ def _incoming(
     tile = view(push.target, push.rect)
     size = push.rect.volume * tile.element_size()
     wire = Wire()
+    place = None
     if device is None:
+        place = stretch(tile, push.rect)
         land = at_once(wire.counting(bind_unpack(tile, push.rect)))
     else:
         land = bind_in(device, tile, push.rect, wire)
-    arrival = Incoming(peer, size, land, movement, push.feeds, wire, on_device=device is not None)
+    arrival = Incoming(peer, size, land, movement, push.feeds, wire, on_device=device is not None, place=place)
     movement.incoming.append(arrival)
     if push.feeds >= 0:
         movement.folds[push.feeds].parts += 1

@@ -340,6 +340,19 @@ def _putter(bits: Bits, points: RectSet) -> Callable[[Bits], int]:
     return put
 
 
+def stretch(view: torch.Tensor, points: IndexSpace) -> memoryview | None:
+    """The bytes of a tile, where it is one stretch of memory, in the order in which `bind_pack` sends them.
+
+    Args:
+        view: where it lies.
+        points: its elements.
+    """
+    bits = _bits(view)
+    if isinstance(points, RectSet) or not bits.flags.c_contiguous or not bits.size:
+        return None
+    return bits.reshape(-1).view(np.uint8).data
+
+
 def bind_unpack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[[memoryview], int]:
     """Bind the copy of received bytes into a view; it gives the bytes that it wrote.
 

@@ -52,6 +52,8 @@ class Incoming:
         wire: counts what landing writes.
         then: pushes that send on what it brings.
         on_device: whether a stream of a device waits for the events, and not the engine.
+        place: the bytes of the destination, where they lie in one stretch of the host's memory: a transport may write a
+            payload there itself, and nothing is left to land.
     """
 
     peer: int
@@ -63,6 +65,7 @@ class Incoming:
     then: list[Outgoing] = field(default_factory=list)
     on_device: bool = False
     released: bool = False
+    place: memoryview | None = None
 
 
 @dataclass(eq=False, slots=True)

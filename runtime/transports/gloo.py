@@ -65,7 +65,8 @@ class GlooTransport(Transport):
         self._broken: tuple[float, int, str] | None = None
         self._came: SimpleQueue[Delivery] = SimpleQueue()
         self._arriving: dict[int, SimpleQueue[tuple[bytes, Any, memoryview | None] | None]] = {}
-        self._behind = [0] * size  # what each has on its way through its thread
+        self._behind = [0] * size  # messages of each that are on their way through its thread
+        self._tiles_behind = [0] * size  # those of them with a payload
         self._leaving: SimpleQueue[tuple[int, Any, memoryview] | None] = SimpleQueue()
         self._awaited: dict[threading.Thread, Any] = {}  # by thread, the work that it waits for now
         try:
@@ -155,6 +156,7 @@ class GlooTransport(Transport):
         while not self._came.empty():
             delivery = self._came.get()
             self._behind[delivery.peer] -= 1
+            self._tiles_behind[delivery.peer] -= delivery.payload is not None
             found.append(delivery)
 
     def _take(self, message: Delivery, found: list[Delivery]) -> None:
@@ -166,8 +168,12 @@ class GlooTransport(Transport):
             return
         if group is None:
             raise RunError(f"rank {self.rank}: the transport is closed")
+        work, tile = None, message.payload
+        if size:
+            tile = self.room(peer, size, found, self._tiles_behind[peer])
         try:
-            work, tile = group.receive(size, peer) if size else (None, message.payload)
+            if tile is not None and size:
+                work = group.receive(tile, peer)
         except RuntimeError as error:
             self._note_break(peer, error)
             self._behind[peer] += 1  # what is behind it stays there
@@ -177,6 +183,7 @@ class GlooTransport(Transport):
             name = f"gloo {self.rank} from {peer}"
             self._begin(threading.Thread(target=self._put_together, args=(peer,), name=name, daemon=True))
         self._behind[peer] += 1
+        self._tiles_behind[peer] += tile is not None
         self._arriving[peer].put((header, work, tile))
 
     def _put_together(self, peer: int) -> None:

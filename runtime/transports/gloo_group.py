@@ -104,10 +104,9 @@ class GlooGroup:
         shown = np.frombuffer(payload, np.uint8)
         return self._met().send([torch.from_numpy(shown if shown.flags.writeable else shown.copy())], peer, 0)
 
-    def receive(self, size: int, peer: int) -> tuple[Any, memoryview]:
-        """Begin to receive bytes; gives the work, and where they will be once it is over."""
-        tile = np.empty(size, np.uint8)
-        return self._met().recv([torch.from_numpy(tile)], peer, 0), tile.data
+    def receive(self, room: memoryview, peer: int) -> Any:
+        """Begin to receive bytes; they are there once the work that this gives is over."""
+        return self._met().recv([torch.from_numpy(np.frombuffer(room, np.uint8))], peer, 0)
 
     def _met(self) -> Any:
         """The group, once every rank is connected."""

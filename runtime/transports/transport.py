@@ -7,10 +7,12 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
+import numpy as np
+
 from maniple.process.error import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__: list[str] = []
 
@@ -103,6 +105,9 @@ class Transport(ABC):
 
         endpoint         a text by which other ranks find it; at most 64 KiB
         endpoints        those of all ranks, once it is connected
+        place            set by whoever polls: says where a payload belongs, given its sender, its bytes, and how many
+                         payloads of that sender come before it that were not handed over yet; None where nobody knows.
+                         Asked within `poll`; a transport that writes it there hands that over, and saves a copy
         meter            the payload bytes that it was handed: each send adds its own
 
     Args:
@@ -120,6 +125,7 @@ class Transport(ABC):
     meter: Meter
     endpoint: str = ""
     endpoints: tuple[str, ...] = ()
+    place: Callable[[int, int, int], memoryview | None] | None = None
 
     def __init__(self, rank: int, size: int, token: str, interface: str = LOOPBACK) -> None:
         self.rank, self.size = rank, size
@@ -143,6 +149,19 @@ class Transport(ABC):
         """
         if peer == self.rank or not 0 <= peer < self.size:
             raise RunError(f"rank {self.rank}: expected another rank of 0..{self.size - 1} to send to, got {peer}")
+
+    def room(self, peer: int, size: int, before: Sequence[Delivery], others: int = 0) -> memoryview:
+        """Give the bytes into which a payload is to be received: where it belongs, or else new ones.
+
+        Args:
+            peer: its sender.
+            size: bytes of it.
+            before: what was received before it, and was not handed over yet.
+            others: further payloads of that sender that are to be handed over before it.
+        """
+        behind = others + sum(one.peer == peer and one.payload is not None for one in before)
+        found = None if self.place is None else self.place(peer, size, behind)
+        return np.empty(size, np.uint8).data if found is None else found
 
     @abstractmethod
     def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:

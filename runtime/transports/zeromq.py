@@ -11,7 +11,6 @@ from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 
-import numpy as np
 import zmq
 
 from maniple.process.error import RunError
@@ -272,7 +271,7 @@ class ZmqTransport(Transport):
         identity = router.recv(zmq.NOBLOCK)
         peer = self._names.get(identity)
         first = router.recv(zmq.NOBLOCK) if router.getsockopt(zmq.RCVMORE) else b""
-        payload, told = self._payload() if router.getsockopt(zmq.RCVMORE) else (None, None)
+        payload, told = self._payload(peer, found) if router.getsockopt(zmq.RCVMORE) else (None, None)
         if peer is None:
             self._mismatched += 1
         elif first[:-4] == mark(self._key, peer, self.rank, 0)[:-4]:
@@ -295,8 +294,8 @@ class ZmqTransport(Transport):
             self._number(peer, first)
             found.append(Delivery(peer, first[COUNT.size :], payload))
 
-    def _payload(self) -> tuple[memoryview | None, bytes | None]:
-        """Take the frames of a tile, and the seal behind it.
+    def _payload(self, peer: int | None, found: list[Delivery]) -> tuple[memoryview | None, bytes | None]:
+        """Take the frames of a tile, and the seal behind it; `found` was received before it.
 
         Raises:
             RunError: they are not as many bytes as they say.
@@ -309,7 +308,7 @@ class ZmqTransport(Transport):
         if sealed and not router.getsockopt(zmq.RCVMORE):
             return whole.buffer, part.bytes
         size = SIZE.unpack(whole.buffer)[0] if whole.buffer.nbytes == SIZE.size else MAX_PAYLOAD + 1
-        tile = np.empty(size if size <= MAX_PAYLOAD else 0, np.uint8).data
+        tile = memoryview(b"") if peer is None or size > MAX_PAYLOAD else self.room(peer, size, found)
         came = 0
         while router.getsockopt(zmq.RCVMORE) or not sealed:
             view = part.buffer

@@ -331,11 +331,12 @@ def _data_parallel_s(
     like: Plan, graph: Graph, machine: Machine, costs: CostModel | None, optimizer: AbstractOptimizer | None
 ) -> float:
     """What data parallelism takes under the same semantics."""
+    from maniple.operators.plan.version_semantics import with_flush
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
 
-    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=like.semantics)
+    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=with_flush(like.semantics))
     return Simulation(graph, machine, plan, costs, optimizer).makespan_ns / 1e9
 
 

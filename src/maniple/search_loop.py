@@ -12,7 +12,7 @@ from maniple.costs import ANALYTIC, Costs, NamedCosts
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
-from maniple.operators.plan.version_semantics import NO_STRATEGY, refuse_versions
+from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refuse_versions
 from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
@@ -146,7 +146,6 @@ def search(
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
     A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
-
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
     seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
     and files differ; any other search runs on every rank.
@@ -172,14 +171,15 @@ def search(
     Raises:
         RequestError: what was asked for is wrong, or no plan that was tried fits in memory.
     """
-    searched = _searched(graph, semantics := kept_semantics(inside, semantics))
-    chosen, tasks = _choose(strategy, objective, budget, proposals, cores), _costs(costs, searched, machine)
+    chosen = _choose(strategy, objective, budget, proposals, cores)
+    searched = _searched(graph, semantics := kept_semantics(inside, semantics), flows=chosen.flows)
+    tasks, rule = _costs(costs, searched, machine), semantics.get(WEIGHTS)
     (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
     stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
     _load_compiled(chosen, budget)
 
     def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more)
+        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more, rule)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
@@ -203,11 +203,12 @@ def _turns(chosen: AbstractStrategy[Any], objective: str, order: str | None, par
     return (asked, (None, None)) if chosen.pipelines else ((None, None), asked)
 
 
-def _searched(graph: Graph, semantics: Mapping[str, str]) -> Graph:
+def _searched(graph: Graph, semantics: Mapping[str, str], *, flows: bool) -> Graph:
     """The graph that runs under some semantics, which has the same names as the graph itself."""
     graph.validate()
     check_semantics(tuple(semantics.items()))
-    refuse_versions(semantics, NO_STRATEGY)
+    if not flows:
+        refuse_versions(semantics, NO_STRATEGY)
     return apply_semantics(graph, semantics)
 
 

@@ -54,6 +54,8 @@ class Problem:
         inside: a plan whose stages are kept, for strategies that can: they change degrees and processors of operators
             within the processors of their stage, whose order and micro-batches stay.
         space: what they are to choose besides, of what they know: ``recompute``, which results are computed again.
+        weights: which versions of weights are read, for strategies that plan pipelines without a flush; None: there is
+            one, and a step sees all updates before it.
     """
 
     graph: Graph
@@ -66,6 +68,7 @@ class Problem:
     micro_batches: int | None = None
     inside: Plan | None = None
     space: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 @final
@@ -104,6 +107,8 @@ class AbstractStrategy(ABC, Generic[State]):
     """Whether it plans pipelines, and heeds the order and the micro-batches of a problem."""
     inside_stages: ClassVar[bool] = False
     """Whether it can search inside the stages of a plan."""
+    flows: ClassVar[bool] = False
+    """Whether it plans pipelines without a flush, which must be asked for by a problem's ``weights``."""
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it, before its budget begins; most call nothing.

@@ -30,8 +30,10 @@ class Times:
     backward_start_s: float = 0.0
 
 
-def operator_times(graph: Graph, machine: Machine, model: CostModel | None = None) -> dict[str, Times]:
-    """What every operator takes in a step that processor 0 computes alone.
+def operator_times(
+    graph: Graph, machine: Machine, model: CostModel | None = None, processor: int = 0
+) -> dict[str, Times]:
+    """What every operator takes in a step that one processor computes alone.
 
     Gradients of weights belong to the backward pass. So does the update of a weight, with the first operator that uses
     it; it does not start anew for each micro-batch.
@@ -40,12 +42,13 @@ def operator_times(graph: Graph, machine: Machine, model: CostModel | None = Non
         graph: the operators; it must have a loss.
         machine: the machine.
         model: of the tasks' times; by default the roofline.
+        processor: the processor.
     """
     model = Analytic(machine) if model is None else model
-    start_s = machine.processor(0).launch_s
+    start_s = machine.processor(processor).launch_s
     times = {node.name: Times() for node in graph.nodes}
     users = {graph.tensors[i].name: node.name for node in reversed(graph.nodes) for i in node.operands if i is not None}
-    for launch in whole_step(graph, machine, 0):
+    for launch in whole_step(graph, machine, processor):
         name, _, part = launch.name.rpartition(".")
         if part in {"input", "fetch"}:
             continue
@@ -61,7 +64,7 @@ def operator_times(graph: Graph, machine: Machine, model: CostModel | None = Non
     return times
 
 
-def cost_graph(graph: Graph, machine: Machine, model: CostModel | None = None) -> CostGraph:
+def cost_graph(graph: Graph, machine: Machine, model: CostModel | None = None, processor: int = 0) -> CostGraph:
     """The graph of costs of a training step.
 
     A weight that operators share counts with the first of them. A result is kept for backward where its own or a
@@ -72,8 +75,9 @@ def cost_graph(graph: Graph, machine: Machine, model: CostModel | None = None) -
         graph: the operators; it must have a loss.
         machine: whose rates count.
         model: of the tasks' times; by default the roofline.
+        processor: on which they are taken.
     """
-    times = operator_times(graph, machine, model)
+    times = operator_times(graph, machine, model, processor)
     groups = _groups(graph)
     home = {node.name: group[0].name for group in groups for node in group}
     producers = {result: node for node in graph.nodes for result in node.results}

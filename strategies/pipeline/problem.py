@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, final
 
 from maniple.process.error import RequestError, nearest
-from maniple.strategies.pipeline.stage_costs import FLUSHED, Assumptions, Level
+from maniple.strategies.pipeline.stage_costs import SHARED, Assumptions, Level
 
 if TYPE_CHECKING:
     from maniple.strategies.pipeline.cost_graph import CostGraph
@@ -100,8 +100,9 @@ class SegmentationProblem:
     def holding(self, downstream: int, replicas: int) -> tuple[float, float]:
         """Bytes held per byte of weights, and per byte of a mini-batch's activations."""
         given = self.assumptions
-        copies = given.versions(downstream, replicas) + given.gradients + given.optimizer
-        shares = replicas if given.order in FLUSHED else 1
+        before = max(0, self.devices - downstream - replicas)
+        copies = given.versions(downstream, replicas, before) + given.gradients + given.optimizer
+        shares = replicas if given.order in SHARED else 1
         return copies, given.in_flight(downstream, replicas) / (given.micro_batches * shares)
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
+from maniple.operators.plan.version_semantics import weight_copies
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
+    from maniple.operators.pipeline_order.version_rule import VersionRule
     from maniple.strategies.pipeline.cost_graph import CostGraph
     from maniple.strategies.pipeline.ideals import Ticks
 
@@ -20,10 +22,12 @@ __all__: list[str] = []
 Floats = npt.NDArray[np.float64]
 Number = TypeVar("Number", float, Floats)
 Overlap = Literal["overlap", "add"]
-Order = Literal["1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw"]
-ORDERS: tuple[Order, ...] = ("1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw")
+Order = Literal["1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw", "asynchronous"]
+ORDERS: tuple[Order, ...] = ("1f1b", "1f1b-so", "fbp", "gpipe", "pipedream", "2bw", "asynchronous")
 FLUSHED: tuple[Order, ...] = ("1f1b", "1f1b-so", "fbp", "gpipe")
 """The orders that end a mini-batch with a flush, after which weights are updated once."""
+SHARED: tuple[Order, ...] = (*FLUSHED, "asynchronous")
+"""The orders whose replicas share the samples of a mini-batch; under others they take mini-batches in turn."""
 
 _TICK_S = 1e-12
 _MOST_TICKS = 1e16
@@ -65,6 +69,7 @@ class Assumptions:
         optimizer: bytes of optimizer state per byte of weights: 0 plain, 1 momentum, 2 Adam.
         order: the pipeline order whose activations and weight versions a stage holds.
         micro_batches: into how many parts a mini-batch is cut.
+        rule: of ``asynchronous``, the order of plans without a flush: which versions of weights stages read.
     """
 
     transfers: Overlap = "overlap"
@@ -76,9 +81,16 @@ class Assumptions:
     optimizer: float = 1.0
     order: Order = "pipedream"
     micro_batches: int = 1
+    rule: VersionRule | None = None
 
     def __post_init__(self) -> None:
         """Check the choices and numbers."""
+        if (self.order == "asynchronous") != (self.rule is not None):
+            raise RequestError(
+                "order: 'asynchronous' is that of plans, and a plan says which weights are read: ask `maniple search "
+                "--strategy pipedream --semantics weights=RULE`; the published orders are "
+                f"{', '.join(order for order in ORDERS if order != 'asynchronous')}"
+            )
         for what, value in (("transfers", self.transfers), ("synchronization", self.synchronization)):
             if value not in {"overlap", "add"}:
                 raise RequestError(f"{what}: {value!r} is no choice{nearest(str(value), ('add', 'overlap'))}")
@@ -98,12 +110,15 @@ class Assumptions:
 
         ``pipedream`` and ``2bw`` admit a mini-batch per device from this stage on, per replica of the stage
         (Narayanan et al., SOSP 2019, section 3.2); ``1f1b`` as many micro-batches, at most all; ``1f1b-so`` and
-        ``fbp`` about twice as many, to overlap transfers or both passes (Zhao et al., BaPipe); ``gpipe`` all.
+        ``fbp`` about twice as many, to overlap transfers or both passes (Zhao et al., BaPipe); ``gpipe`` all;
+        ``asynchronous`` a mini-batch for each stage from this one on, of which there are at most as many as devices.
 
         Args:
             downstream: devices of the stages after it.
             replicas: devices of the stage.
         """
+        if self.order == "asynchronous":
+            return downstream + 1
         if self.order == "gpipe":
             return self.micro_batches
         admitted = -(-downstream // replicas) + 1
@@ -111,8 +126,16 @@ class Assumptions:
             admitted = 2 * admitted - 1
         return min(admitted, self.micro_batches) if self.order in FLUSHED else admitted
 
-    def versions(self, downstream: int, replicas: int) -> int:
-        """The copies of its weights that a stage holds: one for each batch in flight where they are stashed."""
+    def versions(self, downstream: int, replicas: int, before: int = 0) -> int:
+        """The copies of its weights that a stage holds: one for each batch in flight where they are stashed.
+
+        Args:
+            downstream: devices of the stages after it.
+            replicas: devices of the stage.
+            before: devices of the stages before it.
+        """
+        if self.rule is not None:
+            return weight_copies(self.rule, before, before + 1 + downstream)
         if self.order == "pipedream":
             return self.in_flight(downstream, replicas)
         return 2 if self.order == "2bw" else 1
@@ -171,8 +194,8 @@ def synchronization_s(assumptions: Assumptions, level: Level, replicas: int, sha
 def work_s(assumptions: Assumptions, seconds: Number, start_s: Number, replicas: int) -> Number:
     """Seconds per mini-batch in which each of some replicas computes.
 
-    Before a flush replicas share the samples of every micro-batch, so each starts all of them; otherwise they take
-    (micro-)batches in turn.
+    Under some orders replicas share the samples of every micro-batch, so each starts all of them; under others they
+    take (micro-)batches in turn.
 
     Args:
         assumptions: see there.
@@ -180,7 +203,7 @@ def work_s(assumptions: Assumptions, seconds: Number, start_s: Number, replicas:
         start_s: of them, what each micro-batch takes however small.
         replicas: how many.
     """
-    if assumptions.order in FLUSHED:
+    if assumptions.order in SHARED:
         return (seconds - start_s) / replicas + assumptions.micro_batches * start_s
     return (seconds + (assumptions.micro_batches - 1) * start_s) / replicas
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
+from maniple.strategies.segmentation.matching import Matching
 from maniple.strategies.segmentation.segment import load_compiled, segment
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
@@ -75,21 +77,37 @@ class Antichain(AbstractDirectStrategy):
         """
         costs = cost_graph(problem.graph, problem.machine, self._times or problem.costs)
         refusals: list[RequestError] = []
-        found = list(self._candidates(problem, costs, refusals))
+        found = [*self._candidates(problem, costs, refusals), *self._matched(problem, costs)]
         if not found and refusals:
             raise refusals[0]
         others = rivals(problem, found)
         several = [each for each in found if len(each.plan.stages) > 1]
         return choose(problem, self.name, found if others else several or found, others)
 
+    def _matched(self, problem: Problem, costs: CostGraph) -> Iterator[Finalist]:
+        """Where processors or links differ, straight pipelines whose stages are matched to them, of each length."""
+        fleet = Fleet.of(problem.machine)
+        if len(fleet.classes) == 1 or self._replicate or self._stages is not None or self._memory_bytes is not None:
+            return
+        model, machine = self._times or problem.costs, problem.machine
+        firsts = [own[0] for own in fleet.classes]
+        taken = tuple(cost_graph(problem.graph, machine, model, first) if first else costs for first in firsts)
+        level = flat(machine, min(len(machine.processors), len(costs.nodes)))
+        for assumption, orders in _explored(problem).items():
+            for parts in micro_batch_counts(problem):
+                given = Assumptions(order=assumption, micro_batches=parts)
+                asked = SegmentationProblem(costs, (level,), False, None, "throughput", given)
+                matching = Matching(asked, taken, fleet)
+                for cut in matching.pipelines():
+                    for order in orders if len(cut.stages) > 1 else orders[:1]:
+                        yield finalist(problem, self.name, asked, cut, order, matching.times(cut))
+
     def _candidates(self, problem: Problem, costs: CostGraph, refusals: list[RequestError]) -> Iterator[Finalist]:
         """What the partition search finds for each order and number of micro-batches; where nothing, notes why."""
         machine = problem.machine
         devices = len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
-        wanted: dict[Order, list[str]] = {}
-        for order in EXPLORED if problem.order is None else (problem.order,):
-            wanted.setdefault(assumed(order), []).append(order)
+        wanted = _explored(problem)
         for replicate in (False, True) if self._replicate is None else (self._replicate,):
             level = flat(machine, devices if replicate else min(devices, len(costs.nodes)))
             for assumption, orders in wanted.items():
@@ -104,3 +122,11 @@ class Antichain(AbstractDirectStrategy):
                     # A stage by itself takes turns with nobody.
                     for order in orders if len(cut.stages) > 1 else orders[:1]:
                         yield finalist(problem, self.name, asked, cut, order)
+
+
+def _explored(problem: Problem) -> dict[Order, list[str]]:
+    """The orders to explore, by what partition searches assume of them."""
+    wanted: dict[Order, list[str]] = {}
+    for order in EXPLORED if problem.order is None else (problem.order,):
+        wanted.setdefault(assumed(order), []).append(order)
+    return wanted

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from maniple.operators.pipeline_order.named_order import ORDERS
 from maniple.operators.plan.plan import StagePlan
 from maniple.strategies.interface.placement import complete, shared
-from maniple.strategies.pipeline.pipeline_timing import RUNS_AS, pipeline_s
+from maniple.strategies.pipeline.pipeline_timing import RUNS_AS, StageTimes, pipeline_s
 from maniple.strategies.segmentation.finalists import Finalist
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.pipeline_text import ids
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.plan.plan import OperatorPlan, Plan, Term
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
@@ -49,7 +51,12 @@ def staged(problem: Problem, strategy: str, asked: SegmentationProblem, found: S
 
 
 def finalist(
-    problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation, order: str = ""
+    problem: Problem,
+    strategy: str,
+    asked: SegmentationProblem,
+    found: Segmentation,
+    order: str = "",
+    times: Sequence[StageTimes] = (),
 ) -> Finalist:
     """A pipeline in its order.
 
@@ -59,10 +66,11 @@ def finalist(
         asked: the partition search's problem.
         found: the pipeline.
         order: in which stages take turns, by name or as text; by default the one that was assumed.
+        times: what a micro-batch takes in each stage; by default on equal processors.
     """
     given, plan = asked.assumptions, staged(problem, strategy, asked, found)
     runs, count, parts = order or RUNS_AS[given.order], len(found.stages), given.micro_batches
-    times = stage_times(asked, found)
+    times = times or stage_times(asked, found)
     bound_s = parts * max(each.both_s for each in times)  # the processor of some stage computes for so long
     shown = runs if runs in ORDERS else "an order written out"
     told: tuple[tuple[str, Term], ...] = (

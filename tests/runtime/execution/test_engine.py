@@ -116,6 +116,27 @@ def test_a_push_waits_for_its_release_and_carries_its_account() -> None:
     assert rig.failures == []
 
 
+def test_a_payload_that_is_written_where_it_belongs_needs_no_landing() -> None:
+    rig = Rig()
+    first, second, later = rig.arrival(1, 3), rig.arrival(2, 4), rig.arrival(3, 4)
+    places = [memoryview(bytearray(size)) for size in (3, 4, 4)]
+    for movement, place in zip((first, second, later), places, strict=True):
+        movement.incoming[0].place = place
+    rig.submit(first, second)
+    rig.submit(later, start=False)
+    rig.round()
+    place = rig.script.place
+    assert place is not None
+    assert place(1, 3, 0) is places[0]
+    assert place(1, 4, 1) is places[1]
+    assert place(1, 5, 1) is None, "whoever receives it refuses what has another size"
+    assert place(1, 4, 2) is None, "its destination is not released"
+    assert place(1, 4, 3) is None, "nobody waits for it"
+    rig.round(Delivery(1, HEADER.pack(0, 0), places[0]), says(0, 0, b"abcd"))
+    assert (rig.landed, rig.finished, rig.failures) == ([(2, b"abcd")], [1, 2], [])
+    assert first.incoming[0].wire.written == 3
+
+
 def test_a_release_waits_for_a_push_that_is_not_ready() -> None:
     rig = Rig()
     movement = rig.push(3, 4)

@@ -7,7 +7,7 @@ import torch
 
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
-from maniple.runtime.storage.copy_kernels import bind_fold, bind_pack, bind_unpack, torch_dtype
+from maniple.runtime.storage.copy_kernels import bind_fold, bind_pack, bind_unpack, stretch, torch_dtype
 
 OPS = {
     "+": lambda a, b: a + b,
@@ -64,6 +64,11 @@ def test_bytes_travel_unchanged(dtype: str) -> None:
     bind_unpack(target[5:8, 0:3])(packed)
     assert torch.equal(target[5:8, 0:3], tile)
     assert int(target.to(torch.int64).sum()) == int(tile.to(torch.int64).sum())
+    assert stretch(target[5:8, 0:3], Rect((5, 0), (8, 3))) is None, "it has gaps"
+    place = stretch(target[5:8], Rect((5, 0), (8, 8)))
+    assert place is not None
+    place[:] = bind_pack(target[2:5])()
+    assert torch.equal(target[5:8], target[2:5])
 
 
 def test_packed_bytes_do_not_change_with_their_source() -> None:
@@ -109,6 +114,7 @@ def test_only_a_sparse_spaces_elements_are_packed_and_unpacked(points: RectSet, 
     view = storage[points.bounds.slices((0,) * points.ndim)]
     payload = bind_pack(view, points)()
     assert payload.nbytes == points.volume * view.element_size()
+    assert stretch(view, points) is None
     target = torch.zeros_like(storage)
     bind_unpack(target[points.bounds.slices((0,) * points.ndim)], points)(payload)
     wanted = torch.zeros_like(storage)

@@ -128,6 +128,41 @@ def test_headers_and_payloads_arrive_as_they_were_sent(ends: Made) -> None:
     assert shown(take(one, 3)) == [(0, b"head", body), (0, b"alone", None), (0, b"empty", b"")]
 
 
+@pytest.mark.parametrize("made", [zeromq, guarded, gloo])
+def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
+    """By those that can: they ask which payload of its sender it is, with those that they still have."""
+    zero, one = made(2)
+    with closing(zero), closing(one):
+        asked: list[tuple[int, int, int]] = []
+        places = [memoryview(bytearray(300_000)), memoryview(bytearray(400_000))]
+
+        def place(peer: int, size: int, behind: int) -> memoryview | None:
+            asked.append((peer, size, behind))
+            return places[len(asked) - 1] if len(asked) <= len(places) else None
+
+        one.place = place
+        zero.send(1, b"", memoryview(b"small"), 0)
+        for size in (300_000, 400_000, 500_000):
+            zero.send(1, b"", memoryview(bytes([size // 100_000]) * size), 0)
+        zero.send(1, b"last", None, 0)
+        returned: list[Delivery] = []
+        behind = []
+        while len(returned) < 5:
+            before, known = sum(delivery.payload is not None for delivery in returned), len(asked)
+            returned += one.poll(TIMEOUT_S)
+            behind += [1 + number - before for number in range(known, len(asked))]
+        assert asked == [(0, size, few) for size, few in zip((300_000, 400_000, 500_000), behind, strict=True)]
+        assert [delivery.payload is place for delivery, place in zip(returned[1:3], places, strict=True)] == [
+            True,
+            True,
+        ]
+        assert [bytes(delivery.payload or b"") for delivery in returned] == [
+            b"small",
+            *(bytes([size // 100_000]) * size for size in (300_000, 400_000, 500_000)),
+            b"",
+        ]
+
+
 def test_the_order_of_every_pair_is_kept(ends: Made) -> None:
     made = ends(3)
     count = 200

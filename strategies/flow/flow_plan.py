@@ -1,0 +1,105 @@
+"""Plans without a flush: the stages that a partition search finds, whose mini-batches follow each other.
+
+Replicas share the samples of each mini-batch, and a stage keeps as many versions of its weights as the rule reads that
+was asked for: what the search counts is what runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS
+from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name, version_names, version_rule
+from maniple.process.error import RequestError
+from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.stage_costs import Assumptions
+from maniple.strategies.pipeline.stage_unit import without_parting
+from maniple.strategies.segmentation.finalists import Finalist
+from maniple.strategies.segmentation.order_search import stage_times
+from maniple.strategies.segmentation.stage_plan import staged
+
+if TYPE_CHECKING:
+    from maniple.operators.pipeline_order.version_rule import VersionRule
+    from maniple.operators.plan.plan import Term
+    from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
+
+__all__: list[str] = []
+
+
+def asked_rule(problem: Problem, strategy: str) -> VersionRule:
+    """The rule of versions that a problem asks for.
+
+    Raises:
+        RequestError: it asks for none, or for turns that such a pipeline does not take.
+    """
+    if problem.weights is None:
+        raise RequestError(
+            f"strategy {strategy!r} has no flush, which changes results: say which weights are read by semantics "
+            f"{WEIGHTS}=RULE, one of {', '.join(version_names())}; or ask antichain, which has one"
+        )
+    check_version_name(problem.weights)
+    if problem.order not in {None, ASYNCHRONOUS} or problem.micro_batches not in {None, 1}:
+        raise RequestError(
+            f"strategy {strategy!r} has mini-batches follow each other, order {ASYNCHRONOUS!r} and 1 micro-batch; got "
+            f"{problem.order!r} and {problem.micro_batches}"
+        )
+    rule = version_rule({WEIGHTS: problem.weights})
+    assert rule is not None  # noqa: S101  (it has the key)
+    return rule
+
+
+def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> CostGraph:
+    """What stages are made of.
+
+    Raises:
+        RequestError: nothing can be cut.
+    """
+    whole = cost_graph(problem.graph, problem.machine, times)
+    found = without_parting(problem.graph, whole)
+    if len(found.nodes) < 2:
+        raise RequestError(
+            f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} read tensors "
+            "or weights of each other's, as tied weights at both ends do, and without a flush these are of other "
+            "mini-batches: ask antichain, which has one"
+        )
+    return found
+
+
+def flow_assumptions(rule: VersionRule) -> Assumptions:
+    """What a partition search takes for granted: versions and mini-batches in flight are those that run."""
+    return Assumptions(order="asynchronous", rule=rule)
+
+
+def flow_finalist(
+    problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation, rule: VersionRule
+) -> Finalist:
+    """A pipeline whose mini-batches follow each other.
+
+    Args:
+        problem: the graph and the machine.
+        strategy: name of the strategy that found it.
+        asked: the partition search's problem.
+        found: the pipeline.
+        rule: which versions of weights are read.
+    """
+    plan, count = staged(problem, strategy, asked, found), len(found.stages)
+    replicas = " ".join(str(stage.replicas) for stage in found.stages)
+    told: tuple[tuple[str, Term], ...] = (
+        ("pipeline order", ASYNCHRONOUS),
+        ("stages", count),
+        ("processors of stages", replicas),
+        ("bottleneck_s", found.bottleneck_s),
+        ("partition_s", found.value_s),
+        ("exact", found.exact),
+        ("states", found.states),
+    )
+    name = f"{rule.name}, {count} stages on {replicas} processors"
+    flowing = plan.with_pipeline(order=ASYNCHRONOUS, micro_batches=1)
+    bound_s = max(each.both_s for each in stage_times(asked, found))
+    return Finalist(
+        name, replace(flowing, semantics=((WEIGHTS, rule.name),)), max(bound_s, found.bottleneck_s), bound_s, told
+    )
