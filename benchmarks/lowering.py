@@ -7,7 +7,9 @@ A training step is lowered for one rank, as every rank does, with nothing known 
 layers share their analysis, and a random plan, whose layers share next to nothing. A trace is one rank's: `chain`
 writes ten tiles again and again, `stencil` has four points that read their neighbours. A world is a data-parallel step
 of 16 samples a rank as a simulator takes it, with all rows of all ranks, timed as they run: on GPUs in hosts of eight,
-`h100xRANKS`. Times are of this thread; memory is the most that the process has had so far, so worlds ascend.
+`h100xRANKS`. A part is what rank 1 of the same step does at its start: it lowers the whole schedule, and lays out its
+own lanes (`lanes_s` of the time). Times are of this thread; memory is the most that the process has had so far, so
+worlds ascend.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from maniple.regions.validity import Validity
 from maniple.runtime.analysis import template
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.program.region_table import RegionTable
+from maniple.runtime.schedule.lane import Layout
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
+from maniple.runtime.schedule.memory.rank_instances import RankInstances
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -59,6 +63,22 @@ def world(name: str, image: int, ranks: int) -> Figures:
     found = figures(len(simulation.ledger.sequence), CLOCK() - begun)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return {"what": f"{name}, world of h100", "ranks": ranks, **found, "most_mb": most}
+
+
+def part(name: str, image: int, ranks: int) -> Figures:
+    """Lower a data-parallel step and lay out the lanes of one rank, which shares memory with none."""
+    graph, machine = model(name, 16 * ranks, image=image), Machine.preset(f"h100x{ranks}")
+    plan = mp.search(graph, machine, strategy="data_parallel", seed=1)
+    optimizer, table = mp.SGD(lr=0.1, momentum=0.9), RegionTable()
+    expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
+    program, here = expansion.training_step(optimizer), machine.memories_of(1)
+    begun = CLOCK()
+    schedule = lower(program, FragmentCache(machine))
+    lowered = CLOCK()
+    lanes = Layout(schedule, here, (), RankInstances(schedule, here, program.lasting).temporary).lanes()
+    ended = CLOCK()
+    found = figures(sum(map(len, lanes.steps.values())), ended - begun)
+    return {"what": f"{name}, part of rank 1", "ranks": ranks, **found, "lanes_s": round(ended - lowered, 3)}
 
 
 def trace(pattern: str, tasks: int) -> Figures:
@@ -91,22 +111,32 @@ def figures(rows: int, seconds: float) -> Figures:
 @click.option("--image", default=64, help="Side of its images.")
 @click.option("--ranks", multiple=True, type=int, default=(2, 4), help="Ranks of the training steps.")
 @click.option("--world", "worlds", multiple=True, type=int, default=(64, 256, 1_024), help="Ranks of worlds.")
+@click.option("--part", "parts", multiple=True, type=int, default=(16, 64), help="Ranks of worlds of which one starts.")
 @click.option("--tasks", multiple=True, type=int, default=(1_000, 10_000, 100_000), help="Tasks of a trace.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
 def main(
-    *, name: str, image: int, ranks: tuple[int, ...], worlds: tuple[int, ...], tasks: tuple[int, ...], as_json: bool
+    *,
+    name: str,
+    image: int,
+    ranks: tuple[int, ...],
+    worlds: tuple[int, ...],
+    parts: tuple[int, ...],
+    tasks: tuple[int, ...],
+    as_json: bool,
 ) -> None:
     """Measure and print."""
     compile_all()
     graph = model(name, 64, image=image)
     found = [step(name, graph, strategy, count) for strategy in ("data_parallel", "random") for count in ranks]
     found += [world(name, image, count) for count in sorted(worlds)]
+    found += [part(name, image, count) for count in parts]
     found += [trace(pattern, count) for pattern in ("chain", "stencil") for count in tasks]
     if not as_json:
         for entry in found:
             print(
                 "{what:30} {ranks:4} ranks {rows:7} rows {seconds:8.3f} s {us_per_row:8.1f} us per row".format(**entry),
                 f"{entry['most_mb']} MB" if "most_mb" in entry else "",
+                f"lanes {entry['lanes_s']} s" if "lanes_s" in entry else "",
             )
     print(json.dumps({"results": found}))
 

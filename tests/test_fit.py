@@ -113,7 +113,7 @@ def test_zoo_models_fit_in_large_memories_and_not_in_small_ones(
     assert set(small) == set(large)
     for memory in cast("list[dict[str, object]]", large["memories"]):
         kinds = cast("dict[str, int]", memory["kinds"])
-        assert list(kinds) == ["parameters", "gradients", "optimizer", "activations", "exchange", "scratch"]
+        assert list(kinds) == ["parameters", "gradients", "optimizer", "activations", "saved", "exchange", "scratch"]
         assert sum(kinds.values()) == memory["peak_bytes"]
         assert cast("int", memory["needed_bytes"]) <= cast("int", memory["capacity_bytes"])
 

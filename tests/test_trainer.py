@@ -521,7 +521,7 @@ def test_weights_of_two_steps_are_named_and_not_given(monkeypatch: pytest.Monkey
         failing.set()
         with pytest.raises(TaskFailed, match="the update of a block failed"):
             broken.step(**batch(1))
-        with pytest.raises(RunError, match=r"2 tasks had begun to update .* are of two steps now: linear[^ ]*, linear"):
+        with pytest.raises(RunError, match=r"updates of 2 parameters .* of two steps now: linear[^ ]*, linear"):
             broken.state_dict()
     with make(world, graph) as other:  # the rank goes on
         assert other.step(**batch(0)) > 0
@@ -569,7 +569,7 @@ def test_a_failure_between_updates_ends_the_trainers_of_all_ranks(monkeypatch: p
             RankRuntime.of(world).close()
     assert all("the update of a block failed" in text for said in found for text in said)
     for text in found[0][1:]:
-        assert re.match("this trainer goes no further: step 1 was stopped after 2 tasks had begun to update", text)
+        assert re.match("this trainer goes no further: step 1 was stopped after updates of 2 parameters", text)
 
 
 def test_ranks_give_the_same_losses_and_measure_what_was_predicted() -> None:

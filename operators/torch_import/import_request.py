@@ -14,7 +14,7 @@ from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
 from maniple.operators.torch_import.hooks import Unhooked, check_gradients, check_hooks
-from maniple.operators.torch_import.substitution import Substitution
+from maniple.operators.torch_import.substitution import Substitution, counted_norms
 from maniple.process.error import RequestError
 
 Examples = Sequence[object] | Mapping[str, object]
@@ -55,7 +55,6 @@ class Request:
         if not isinstance(module, nn.Module):
             raise RequestError(f"from_torch: expected a torch.nn.Module, got {type(module).__name__}")
         _check_parameters(module)
-        _check_norms(module)
         check_hooks(module)
         found = _bind(type(module).__name__, module.forward, examples, 0)
         judged: dict[str, object] = {}
@@ -148,7 +147,7 @@ class Step(nn.Module):
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
         before = dict(attributes(self.module))
-        with Untrained(request.name, before), Unhooked(), Substitution():
+        with Untrained(request.name, before), Unhooked(), Substitution(), counted_norms(self.module):
             output = _call(self.module, self.module.forward, fill(request.given))
             named = _name_outputs(output)
             if request.loss is None:
@@ -270,18 +269,4 @@ def _check_parameters(module: nn.Module) -> None:
             raise RequestError(
                 f"from_torch: parameter '{name}' is {parameter.dtype}; expected a float. Register it as a buffer, or "
                 "keep real and imaginary parts apart"
-            )
-
-
-def _check_norms(module: nn.Module) -> None:
-    """Refuse norms whose running statistics an exported program does not have.
-
-    A momentum of None is a count of batches, which torch.export takes for a number to branch on.
-    """
-    for name, part in module.named_modules():
-        norm = isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
-        if norm and part.training and part.track_running_stats and part.momentum is None:
-            raise RequestError(
-                f"from_torch: '{name}' has momentum=None, an average over all batches that depends on their count; "
-                "give it a momentum, or import it in evaluation mode"
             )

@@ -4,15 +4,19 @@
 |---|---|---|
 | ``gaussian_nll_loss`` | raises if a variance is negative, so it looks at values | a negative variance is a NaN |
 | ``instance_norm`` with statistics | what it writes to them is not in the program | it is computed beside it |
+| a batch norm without momentum | asks how many batches there were | the share of this one is a tensor |
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, final
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -37,6 +41,42 @@ class Substitution(TorchFunctionMode):
         bound = signature.bind(*args, **(kwargs or {}))
         bound.apply_defaults()
         return substitute(**bound.arguments)
+
+
+@contextmanager
+def counted_norms(module: nn.Module) -> Iterator[None]:
+    """A stretch in which batch norms whose momentum is None average over all batches by their count as a tensor."""
+    changed = [
+        part
+        for part in module.modules()
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+        and part.training
+        and part.track_running_stats
+        and part.momentum is None
+        and "forward" not in vars(part)
+    ]
+    for part in changed:
+        vars(part)["forward"] = partial(_counted_norm, part)
+    try:
+        yield
+    finally:
+        for part in changed:
+            del vars(part)["forward"]
+
+
+def _counted_norm(norm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d, x: torch.Tensor) -> torch.Tensor:
+    """The norm by the batch's statistics, which it gives too: the running ones are the means of all batches'."""
+    running, count = (norm.running_mean, norm.running_var), norm.num_batches_tracked
+    if running[0] is None or running[1] is None or count is None:
+        raise TypeError("a batch norm that tracks statistics has none")
+    mean, variance = torch.zeros_like(running[0]), torch.zeros_like(running[1])
+    found = F.batch_norm(x, mean, variance, norm.weight, norm.bias, training=True, momentum=1.0, eps=norm.eps)
+    with torch.no_grad():
+        count.add_(1)
+        share = 1 / count.to(mean.dtype)
+        running[0].mul_(1 - share).add_(mean * share)
+        running[1].mul_(1 - share).add_(variance * share)
+    return found
 
 
 def _gaussian_nll_loss(**given: Any) -> Any:

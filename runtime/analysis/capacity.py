@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from maniple.process.error import RoomError
 from maniple.runtime.schedule.schedule import InstanceKind
 
@@ -81,12 +83,13 @@ def passing(schedule: Schedule, need: Mapping[int, int], lasting: Collection[int
         need: bytes that a run takes in each memory, those of such instances included.
         lasting: ids of the regions whose valid instances outlive it.
     """
-    left = dict(sorted(need.items()))
-    for instance in schedule.instances:
-        region = schedule.regions[instance.region]
-        if instance.kind == InstanceKind.MAIN and region.id in lasting:
-            left[instance.memory] -= instance.rect.volume * region.itemsize
-    return {memory: Resident("what lives within a run (asked for)", size) for memory, size in left.items()}
+    instances = schedule.instances
+    sizes = np.asarray([region.itemsize if region.id in lasting else 0 for region in schedule.regions], dtype=np.int64)
+    lasts = np.zeros(len(schedule.machine.memories), dtype=np.int64)
+    mains = instances.kind == InstanceKind.MAIN
+    np.add.at(lasts, instances.memory[mains], (instances.elements * sizes[instances.region])[mains])
+    name = "what lives within a run (asked for)"
+    return {memory: Resident(name, size - int(lasts[memory])) for memory, size in sorted(need.items())}
 
 
 def check_schedule(schedule: Schedule, need: Mapping[int, int], scratch: Mapping[int, Sequence[Resident]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,13 @@ from maniple.runtime.schedule.movement_plan import DIRECT, NAMES
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
 from maniple.runtime.schedule.roofline import task_ns
-from maniple.runtime.schedule.schedule import Piece, RowKind, Schedule, csr
+from maniple.runtime.schedule.schedule import Pieces, RowKind, Schedule, csr
 from maniple.runtime.schedule.space import JoinedSpaces
 from maniple.runtime.schedule.traffic import price
 from maniple.runtime.schedule.turns.rotation import touches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.analysis.fragment import Fragment, Table
@@ -175,7 +174,7 @@ class ScheduleBuilder:
             rects=self._spaces,
             access=self._accesses(count),
             transfer=self._transfers(count),
-            pieces=self._pieces(),
+            pieces=self._pieces(count),
             folds=self._folds(),
             plans=self._plans(),
             rings=self._rings,
@@ -267,17 +266,23 @@ class ScheduleBuilder:
             place_items(placed.moves, transfers, wanted[:width], added, cursor, found)
         return (starts, *found)
 
-    def _pieces(self) -> Mapping[int, tuple[Piece, ...]]:
+    def _pieces(self, count: int) -> Pieces:
         """The folds inside collectives."""
-        found = {}
+        starts, ops = np.zeros(count + 1, dtype=np.int64), dict[int, str]()
         for placed in self._placed:
-            fragment = placed.fragment
-            if len(fragment.pieces):
-                moves, first = np.unique(fragment.pieces[:, columns.NODE], return_index=True)
-                last = (*first[1:].tolist(), len(fragment.pieces))
-                for row, begin, end in zip(placed.moves[moves].tolist(), first.tolist(), last, strict=True):
-                    found[row] = _Folds(fragment, placed.offset, begin, end)
-        return _Pieces(found)
+            count_items(placed.moves, placed.fragment.pieces, starts)
+            for move in np.unique(placed.fragment.pieces[:, columns.NODE]).tolist():
+                ops[int(placed.moves[move])] = placed.fragment.ops[move]
+        starts = np.cumsum(starts)
+        cursor, found = starts[:-1].copy(), np.empty((5, starts[-1]), dtype=np.int64)
+        wanted = np.asarray((columns.MEMORY, columns.FOLDED, columns.SPACE, columns.FIRST, columns.LAST))
+        parts, behind = [np.empty(0, dtype=np.int64)], 0
+        for placed in self._placed:
+            added = np.asarray((0, placed.offset, placed.spaces, behind, behind), dtype=np.int64)
+            place_items(placed.moves, placed.fragment.pieces, wanted, added, cursor, found)
+            parts.append(placed.fragment.parts + placed.offset)
+            behind += len(placed.fragment.parts)
+        return Pieces((starts, *found), np.concatenate(parts), ops, self._spaces)
 
     def _folds(self) -> dict[int, str]:
         """The operator of each fold."""
@@ -346,51 +351,3 @@ class ScheduleBuilder:
         # Two points of one launch may use a region twice: a row does not wait for itself.
         translated: Table = pairs[pairs[:, 0] != pairs[:, 1]]
         return translated
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Folds:
-    """Where the folds inside a collective stand.
-
-    Args:
-        fragment: of its region.
-        offset: the number of the region's first instance.
-        first: the first of them among the fragment's.
-        last: one past the last.
-    """
-
-    fragment: Fragment
-    offset: int
-    first: int
-    last: int
-
-    def pieces(self) -> tuple[Piece, ...]:
-        """Give the folds."""
-        fragment, offset = self.fragment, self.offset
-        found = []
-        for move, space, memory, target, first, last in fragment.pieces[self.first : self.last].tolist():
-            parts = tuple((fragment.parts[first:last] + offset).tolist())
-            found.append(Piece(memory, target + offset, fragment.spaces[space], parts, fragment.ops[move]))
-        return tuple(found)
-
-
-class _Pieces(Mapping[int, tuple[Piece, ...]]):
-    """The folds inside collectives by row, made when somebody asks for those of a row.
-
-    Args:
-        found: where they stand.
-    """
-
-    def __init__(self, found: Mapping[int, _Folds]) -> None:
-        self._found, self._made = found, dict[int, tuple[Piece, ...]]()
-
-    def __getitem__(self, row: int) -> tuple[Piece, ...]:
-        if row not in self._made:
-            self._made[row] = self._found[row].pieces()
-        return self._made[row]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)

@@ -65,17 +65,13 @@ class Replay:
         # Where a rank has devices, tiles go through the copy engine, which knows their streams.
         shared = None if devices else self._world.shared
         near = frozenset[int]() if shared is None else shared.ranks
-        self._storage = Storage(schedule, here, lasting, near)
+        self._storage = Storage(schedule.at(near.union(here)), here, lasting, near)
         self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
         self._storage.plan(self.lanes.lifetimes)
         self._progress = resources.progress
         self._progress.find_counters(schedule.machine)
         self._binder = Binder(self._storage, self.lanes, shared, resources.binding)
-        own = {processor for memory in here for processor in schedule.machine.processors_of(memory)}
-        self._here = [
-            processor in own if processor >= 0 else not here.keys().isdisjoint(schedule.memories(row))
-            for row, processor in enumerate(schedule.processor.tolist())
-        ]
+        self._here: list[bool] = schedule.takes_part(here).tolist()
         self._devices = {
             processor: DeviceLane(
                 resources.processors[processor], resources.milestones, self._start_behind, self._binder.eager

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from maniple.runtime.devices.device import Captured
-    from maniple.runtime.schedule.lane import Wait
+    from maniple.runtime.schedule.draft import Wait
 
 __all__: list[str] = []
 

@@ -51,6 +51,9 @@ Spaces = dict["IndexSpace", tuple[list[int], list[int]]]
 """By what they touch of one instance: the steps of a row, by number, that write it, and those that only read it."""
 Users = dict[int, Spaces]
 """The same by instance."""
+Wait = tuple[int, int]
+"""What to wait for: a counter (a processor's, or -1 - row for a movement of the copy engine's) and the value that it
+must reach, counted from its value when the run began."""
 FEW = 64
 """Below so many comparisons, comparing all costs less than sorting."""
 
@@ -217,3 +220,22 @@ def _meeting(earlier: Spaces, later: Spaces) -> Iterator[tuple[IndexSpace, Index
         for first, second in ((spaces[one], spaces[other]), (spaces[other], spaces[one])):
             if first in earlier and second in later:
                 yield first, second
+
+
+def prune_waits(lane: Iterable[Draft], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
+    """Give the waits of each step of a lane that no earlier one implies, those of the run before included."""
+    known: dict[int, int] = {}
+    found: list[tuple[Wait, ...]] = []
+    for _ in range(2):  # the second time with what the lane knows from the run before
+        found = []
+        for op in lane:
+            wanted: dict[int, int] = {}
+            for need, before in op.needs:
+                if need.counter != op.processor:
+                    value = need.place + 1 - (lengths[need.counter] if before else 0)
+                    wanted[need.counter] = max(value, wanted.get(need.counter, value))
+            kept = {counter: value for counter, value in wanted.items() if value > known.get(counter, value - 1)}
+            known.update(kept)
+            found.append(tuple(sorted(kept.items())))
+        known = {counter: value - lengths[counter] for counter, value in known.items()}
+    return found

@@ -27,28 +27,27 @@ the run before, and step 4 for its step 5; both are implied, by steps 5 of the r
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.runtime.schedule.draft import Draft, conflicts, step_table, users_of
+from maniple.runtime.schedule.draft import Draft, conflicts, prune_waits, step_table, users_of
 from maniple.runtime.schedule.draft import StepKind as StepKind
 from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
+from maniple.runtime.schedule.schedule import RowKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from maniple.runtime.schedule.draft import Touch, Users
-    from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.schedule.draft import Touch, Users, Wait
+    from maniple.runtime.schedule.schedule import Column, Flags, Schedule
 
 __all__: list[str] = []
 
-
-Wait = tuple[int, int]
-"""What to wait for: a counter (a processor's, or -1 - row for a movement of the copy engine's) and the value that it
-must reach, counted from its value when the run began."""
+MOST_NEIGHBOURS = 4
+"""So many ranks to which tiles go are looked at, those that get most; what goes to others is held a little longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,43 +104,61 @@ class Layout:
     def __init__(
         self, schedule: Schedule, here: Collection[int], near: Collection[int], planned: Collection[int] = ()
     ) -> None:
-        self.schedule = schedule
         self.planned = planned
         self.here = frozenset(here)
         self.near = frozenset(near)
         # Ranks that share memory have one each.
-        apart = [frozenset((memory,)) for memory in self.near - self.here] if self.near else self._far()
+        apart = [frozenset((memory,)) for memory in self.near - self.here] if self.near else self._far(schedule)
         self.ranks = sorted((self.here, *apart), key=min)
+        known = sorted(self.here.union(*apart))
+        self.schedule = schedule = schedule.at(known)
         self._numbers = np.full(len(schedule.machine.memories), -1, dtype=np.int64)
         for number, rank in enumerate(self.ranks):
             self._numbers[sorted(rank)] = number
-        known = sorted(self.here.union(*apart))
         self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
-        self.ops: list[list[Draft]] = [self._row(row) for row in range(len(schedule))]
+        self._order: list[int] = schedule.order.tolist()
+        taken = schedule.takes_part(known)
+        rows: list[int] = np.flatnonzero(taken).tolist()
+        self.rows = sorted(rows, key=self._order.__getitem__)
+        """The rows in which a memory that is known takes part, as they run."""
+        self._pairs = [
+            (*_among(taken, *pairs), carried)
+            for pairs, carried in ((schedule.successors, False), (schedule.carried, True))
+        ]
+        self.ops: dict[int, list[Draft]] = {row: self._row(row) for row in rows}
         self.first_after = self._first_after()
         self._following = schedule.rotation.following if schedule.rings else {}
         self._users: dict[int, Users] = {}
 
-    def _far(self) -> list[frozenset[int]]:
-        """Give the memories of each other rank, as far as it matters when what is planned comes and has gone."""
-        if not self.planned:
-            return []
-        machine = self.schedule.machine
-        ranks = {memory.rank for memory in machine.memories if memory.id not in self.here}
-        return [frozenset(machine.memories_of(rank)) - self.here for rank in sorted(ranks)]
+    def _far(self, schedule: Schedule) -> list[frozenset[int]]:
+        """Give the memories of other ranks, as far as it matters when what is planned comes and has gone.
+
+        Those are the neighbours to whom single tiles of what is planned go: what one of them waits for tells that a
+        tile has left. The share in a collective ends here with all tiles that go and come.
+        """
+        machine, (starts, source, target, *_) = schedule.machine, schedule.transfer
+        sent = np.repeat(schedule.kind == RowKind.COPY, np.diff(starts)) & np.isin(source, sorted(self.planned))
+        sizes = np.repeat(schedule.bytes, np.diff(starts))[sent].tolist()
+        got: Counter[int] = Counter()
+        for memory, size in zip(schedule.instances.memory[target[sent]].tolist(), sizes, strict=True):
+            got[machine.memories[memory].rank] += size
+        for memory in self.here:
+            got.pop(machine.memories[memory].rank, None)
+        found = sorted(got, key=lambda rank: (-got[rank], rank))[:MOST_NEIGHBOURS]
+        return [frozenset(machine.memories_of(rank)) for rank in found]
 
     def lanes(self) -> Lanes:
         """Lay out the lanes."""
         schedule = self.schedule
-        for pairs, carried in ((schedule.edges(), False), (schedule.carries(), True)):
-            for before, after in pairs:
-                self._depend(before, after, carried=carried)
-        for row in range(len(schedule)):
+        for before, after, carried in self._pairs:
+            for first, then in zip(before, after, strict=True):
+                self._depend(first, then, carried=carried)
+        for row in sorted(self.rows):
             if schedule.processor[row] < 0:  # that a row waits for its own run before goes without saying
                 self._depend(row, row, carried=True)
-        ops = [op for row in sorted(range(len(schedule)), key=schedule.order.__getitem__) for op in self.ops[row]]
-        for op in sorted(ops, key=lambda op: (int(schedule.order[op.row]), op.kind != StepKind.FOLD, op.item)):
+        ops = [op for row in self.rows for op in self.ops[row]]
+        for op in sorted(ops, key=lambda op: (self._order[op.row], op.kind != StepKind.FOLD, op.item)):
             if op.kind != StepKind.RUN:
                 self._place(op)
         ops += self._tell_moves(ops)
@@ -161,12 +178,12 @@ class Layout:
             op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
         return Lanes(steps, lengths, found, alive)
 
-    def _first_after(self) -> list[int]:
+    def _first_after(self) -> dict[int, int]:
         """For each row the place in the order of the first row that waits for it; past the last where none does."""
-        order = self.schedule.order
-        found = [len(self.schedule)] * len(self.schedule)
-        for before, after in self.schedule.edges():
-            found[before] = min(found[before], int(order[after]))
+        found = dict.fromkeys(self.rows, len(self.schedule))
+        before, after, _ = self._pairs[0]
+        for first, then in zip(before, after, strict=True):
+            found[first] = min(found[first], self._order[then])
         return found
 
     def _row(self, row: int) -> list[Draft]:
@@ -177,7 +194,7 @@ class Layout:
             if memories[0] not in self.owned:
                 return []
             used = tuple((access.instance, access.rect, access.writes) for access in schedule.accesses(row))
-            key = (int(schedule.order[row]), 0, 0, 0, 0)
+            key = (self._order[row], 0, 0, 0, 0)
             return [Draft(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
         if self.near.issuperset(memories):
             return self._share(row)
@@ -245,8 +262,8 @@ class Layout:
         row that needs it: what does not need it overlaps with the tiles on their way. Steps of a row that need each
         other come phase by phase, on all lanes.
         """
-        order = self.schedule.order
-        own = int(order[op.row])
+        order = self._order
+        own = order[op.row]
         needs = [need for need, before in op.needs if not before]
         place = self._rank(op) if op.kind == StepKind.START else {op.memory}
         local = [need for need in needs if need.memory in place and need.kind != StepKind.START]
@@ -261,7 +278,7 @@ class Layout:
             op.processor = self._user_of(op)
             return
         moved = any(self.schedule.processor[need.row] < 0 for need in needs)
-        rows = [int(order[need.row]) for need in needs]
+        rows = [order[need.row] for need in needs]
         op.key = (own if moved else max(rows, default=-1), 1, own, 0, op.item)
         if not local:
             local = [need for need, before in op.needs if before and need.memory in place and need.processor >= 0]
@@ -283,7 +300,7 @@ class Layout:
                 if need.kind != StepKind.START or self._rank(need) is self._rank(op):
                     continue
                 if need not in found:
-                    last = (len(self.schedule), 1, int(self.schedule.order[need.row]), 0, 0)
+                    last = (len(self.schedule), 1, self._order[need.row], 0, 0)
                     found[need] = Draft(StepKind.MOVED, -1, -1, need.memory, processor=need.processor, key=last)
                     found[need].needs.append((need, False))
                 told = found[need]
@@ -297,7 +314,7 @@ class Layout:
         schedule = self.schedule
         starts, rows = schedule.successors
         users = [
-            (int(schedule.order[row]), int(schedule.processor[row]))
+            (self._order[row], int(schedule.processor[row]))
             for row in rows[starts[fold.row] : starts[fold.row + 1]]
             if schedule.processor[row] in self.owned[fold.memory]
         ]
@@ -339,7 +356,7 @@ class Layout:
 
     def _steps(self, lanes: dict[int, list[Draft]], lengths: dict[int, int]) -> dict[int, tuple[Step, ...]]:
         """Finish this rank's lanes: keep the waits that earlier ones do not imply, and find where tiles land."""
-        waits = {processor: _prune_waits(lanes[processor], lengths) for processor in self.mine}
+        waits = {processor: prune_waits(lanes[processor], lengths) for processor in self.mine}
         landed: set[int] = set()
         lands: dict[Draft, tuple[int, ...]] = {}
         mine = [op for processor in self.mine for op in lanes[processor]]
@@ -356,20 +373,8 @@ class Layout:
         }
 
 
-def _prune_waits(lane: Iterable[Draft], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
-    """Give the waits of each step of a lane that no earlier one implies, those of the run before included."""
-    known: dict[int, int] = {}
-    found: list[tuple[Wait, ...]] = []
-    for _ in range(2):  # the second time with what the lane knows from the run before
-        found = []
-        for op in lane:
-            wanted: dict[int, int] = {}
-            for need, before in op.needs:
-                if need.counter != op.processor:
-                    value = need.place + 1 - (lengths[need.counter] if before else 0)
-                    wanted[need.counter] = max(value, wanted.get(need.counter, value))
-            kept = {counter: value for counter, value in wanted.items() if value > known.get(counter, value - 1)}
-            known.update(kept)
-            found.append(tuple(sorted(kept.items())))
-        known = {counter: value - lengths[counter] for counter, value in known.items()}
-    return found
+def _among(taken: Flags, starts: Column, after: Column) -> tuple[list[int], list[int]]:
+    """Give pairs of rows behind starts, those of which both rows are taken: the first rows, and the second ones."""
+    before = np.repeat(np.arange(len(taken)), np.diff(starts))
+    both = taken[before] & taken[after]
+    return before[both].tolist(), after[both].tolist()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
 from maniple.runtime.schedule.turns.rotation import Rotation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.turns.ring import Ring
 
     Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 __all__: list[str] = []
 
@@ -100,6 +102,63 @@ class Piece:
     op: str
 
 
+class Pieces(Mapping[int, tuple[Piece, ...]]):
+    """The folds inside collectives by row, as columns; those of a row are made when somebody asks for them.
+
+    Args:
+        columns: starts (by row), memory, target, rect, and where the parts of each begin and end.
+        parts: the instances that they fold.
+        ops: the symbol of the reduction operator of each row that has any.
+        rects: the rectangles that they refer to.
+    """
+
+    def __init__(
+        self, columns: tuple[Column, ...], parts: Column, ops: Mapping[int, str], rects: Sequence[IndexSpace]
+    ) -> None:
+        self.columns, self._parts, self._ops, self._rects = columns, parts, ops, rects
+        self._rows: list[int] = np.flatnonzero(np.diff(columns[0])).tolist()
+        self._made: dict[int, tuple[Piece, ...]] = {}
+
+    def __getitem__(self, row: int) -> tuple[Piece, ...]:
+        if row not in self._made:
+            starts, *columns = self.columns
+            if not 0 <= row < len(starts) - 1 or starts[row] == starts[row + 1]:
+                raise KeyError(row)
+            of_row = zip(*(column[starts[row] : starts[row + 1]].tolist() for column in columns), strict=True)
+            self._made[row] = tuple(
+                Piece(memory, target, self._rects[rect], tuple(self._parts[first:last].tolist()), self._ops[row])
+                for memory, target, rect, first, last in of_row
+            )
+        return self._made[row]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def at(self, known: Flags) -> tuple[Pieces, Column]:
+        """Give those in some memories; and the new number of each piece in its row, -1 of what is elsewhere."""
+        columns, numbers = _kept(self.columns, known[self.columns[1]])
+        return Pieces(columns, self._parts, self._ops, self._rects), numbers
+
+
+def _kept(columns: tuple[Column, ...], kept: Flags) -> tuple[tuple[Column, ...], Column]:
+    """Give columns behind starts by row with some items alone; and the new number of each in its row, or -1."""
+    before = np.concatenate(([0], np.cumsum(kept)))
+    starts = before[columns[0]]
+    numbers = np.where(kept, before[:-1] - np.repeat(starts[:-1], np.diff(columns[0])), -1)
+    return (starts, *(column[kept] for column in columns[1:])), numbers
+
+
+def _renumber(numbers: Column, first: Column, items: Column) -> Column:
+    """Give new numbers of items of rows, of which each row has its first one somewhere; -1 stays."""
+    found = np.full(len(items), -1, dtype=np.int64)
+    some = items >= 0
+    found[some] = numbers[(first + items)[some]]
+    return found
+
+
 def csr(count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int], Any]) -> tuple[Column, Column]:
     """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`.
 
@@ -166,7 +225,7 @@ class Schedule:
     rects: Sequence[IndexSpace] = field(repr=False)
     access: tuple[Column, ...] = field(repr=False)
     transfer: tuple[Column, ...] = field(repr=False)
-    pieces: Mapping[int, tuple[Piece, ...]] = field(repr=False)
+    pieces: Pieces = field(repr=False)
     folds: dict[int, str] = field(repr=False)
     plans: dict[int, str] = field(repr=False)
     rings: tuple[Ring, ...] = ()
@@ -228,6 +287,42 @@ class Schedule:
         pushes = slice(starts[row], starts[row + 1])
         ends = np.concatenate((source[pushes], target[pushes]))
         return tuple(np.unique(self.instances.memory[ends]).tolist())
+
+    def takes_part(self, memories: Collection[int]) -> Flags:
+        """Say of each row whether it runs in one of some memories."""
+        known = self._known(memories)
+        place = np.asarray([processor.memory for processor in self.machine.processors], dtype=np.int64)
+        found: Flags = (self.processor >= 0) & known[place[self.processor]]
+        starts, source, target, *_ = self.transfer
+        moved = known[self.instances.memory[source]] | known[self.instances.memory[target]]
+        found[np.repeat(np.arange(len(self)), np.diff(starts))[moved]] = True
+        return found
+
+    def at(self, memories: Collection[int]) -> Schedule:
+        """Give what a host with some memories has to know: all rows, but of these only what is done there.
+
+        A row uses what lies there, pushes what leaves or comes there, and folds what is folded there, numbered anew:
+
+            an all-reduce of     pushes                                    folds
+            memories 0, 1, 2     0>1 1>2 2>0  0>2 1>0 2>1, and back        0, 1, 2
+            at memory 0          0>1 2>0      0>2 1>0,     and back        0
+        """
+        known = self._known(memories)
+        held = known[self.instances.memory]
+        access, _ = _kept(self.access, held[self.access[1]])
+        starts, source, target, _, feeds, after, follows = self.transfer
+        transfer, pushes = _kept(self.transfer, held[source] | held[target])
+        pieces, folds = self.pieces.at(known)
+        counts, stays = np.diff(starts), pushes >= 0
+        of_piece, of_push = (np.repeat(first[:-1], counts) for first in (self.pieces.columns[0], starts))
+        found = [(folds, of_piece, feeds), (folds, of_piece, after), (pushes, of_push, follows)]
+        transfer = (*transfer[:4], *(_renumber(*column)[stays] for column in found))
+        return replace(self, access=access, transfer=transfer, pieces=pieces)
+
+    def _known(self, memories: Collection[int]) -> Flags:
+        known = np.zeros(len(self.machine.memories), dtype=np.bool_)
+        known[list(memories)] = True
+        return known
 
     def label(self, row: int) -> str:
         """Name a row, such as `conv2d.forward[1]@p1` or `all_gather conv2d.weight`."""

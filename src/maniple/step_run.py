@@ -105,7 +105,7 @@ class StepRun:
     left: int = 0
 
     def written_names(self) -> tuple[str, ...]:
-        """Name what the updates of parameters and buffers write that have begun at this rank, one name for each."""
+        """Name what the updates of parameters and buffers write that have begun at this rank, by block."""
         replay = self.run.replay
         schedule, (begun, _) = replay.schedule, replay.times[self.run.slot]
         updates = [
@@ -136,10 +136,10 @@ class StoppedStep:
 
     def __str__(self) -> str:
         """What messages say."""
-        written = self.step.written_names()
+        written = sorted(set(self.step.written_names()))
         found = (
-            f"after {len(written)} tasks had begun to update parameters at this rank, which are of two steps now: "
-            f"{', '.join(sorted(set(written)))},"
+            f"after updates of {len(written)} parameters or buffers had begun at this rank, which may be of two steps "
+            f"now: {', '.join(written)},"
             if written
             else "before any parameter was updated at this rank"
         )

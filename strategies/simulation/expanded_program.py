@@ -15,6 +15,7 @@ import numpy as np
 
 from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.step_form import PASSES
 from maniple.operators.lowering.step_program import Program as StepProgram
@@ -22,7 +23,7 @@ from maniple.operators.lowering.weight import Weight, scale_home, weights
 from maniple.operators.lowering.working_copy import COPY, WorkingCopies
 from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.version_semantics import optimizer_under
-from maniple.operators.plan.weight_home import default_home, planned_home
+from maniple.operators.plan.weight_home import default_home, planned_home, turns_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
 from maniple.process.error import RequestError
@@ -124,6 +125,7 @@ class ExpandedProgram:
         self._numbers = {key: region for region, key in self._keys.items()}
         self.homes: dict[str, HomeBoxes] = {}
         self._scale_home = HomeBoxes.of(scale_home(machine))
+        self._turns = turns_of(graph, optimizer)
         self._precise = apply_semantics(graph, dict(plan.semantics))
         self._now: dict[str, Any] = {"plan": plan, "held": held, "lived": ({}, ()), "launches": {}}
         self._settle(dict(plan.weights))
@@ -209,7 +211,8 @@ class ExpandedProgram:
                 wanted |= {operand for operand in node.operands if operand in lasting}
                 written = {buffer for buffer, value in self.graph.assignments.items() if value in node.results}
                 wanted |= written - read
-        homes = {lasting[t]: default_home(self.graph, plan.operators, lasting[t], self.machine) for t in sorted(wanted)}
+        names, table = [lasting[tensor] for tensor in sorted(wanted)], dict(plan.operators)
+        homes = {name: default_home(self.graph, table, name, self.machine, self._turns.get(name)) for name in names}
         olds = {name: plan.weight(name) for name in homes}
         return {name: replace(home, copy=olds[name].copy, sums=olds[name].sums) for name, home in homes.items()}
 
@@ -302,7 +305,13 @@ class ExpandedProgram:
     def _placed(self, launch: Launch, turn: tuple[int, str, int], placing: Placing) -> PlacedLaunch:
         """A launch with its rows, and its uses as arrays."""
         rows = launch_rows(LaunchTasks.of(launch), self.costs)
-        uses = tuple((self._key(need.region), self._use(launch, need, placing)) for need in launch.requirements)
+        binder, roles = launch.binder, [""] * len(launch.requirements)
+        if isinstance(binder, ForwardBinder | BackwardBinder):
+            roles = [role for role, _ in binder.slots]
+        uses = tuple(
+            (self._key(need.region, role), self._use(launch, need, placing))
+            for need, role in zip(launch.requirements, roles, strict=True)
+        )
         return PlacedLaunch(launch.name, rows, uses, turn if launch.in_turn else None)
 
     def _use(self, launch: Launch, need: Requirement, placing: Placing) -> Use:
@@ -314,10 +323,10 @@ class ExpandedProgram:
         where = np.ascontiguousarray(table[:, PROCESSOR])
         return Use(shape, where, (shape.number, where.tobytes()))
 
-    def _key(self, region: LogicalRegion) -> RegionKey:
+    def _key(self, region: LogicalRegion, role: str) -> RegionKey:
         """What a region is called in the tables: as in steps without turns, where `kind` tells what it is for."""
         if region.id not in self._keys:
-            self._keys[region.id] = self._new_key(region)
+            self._keys[region.id] = ("saved", 0, region.id) if role == "saved" else self._new_key(region)
             self._numbers[self._keys[region.id]] = region.id
             self._known[region.id] = region
         return self._keys[region.id]

@@ -6,8 +6,10 @@
     parameters   parameters and buffers: every copy that a memory keeps from step to step, and working copies
     gradients    of parameters: what the tasks of a memory contribute, and the sum where it is read
     optimizer    the optimizer's state
-    activations  inputs, results of operators, what is saved for the way back, and the gradients of all of
-                 these, as far as tasks of the memory write them
+    activations  inputs, results of operators, and the gradients of all of these, as far as tasks of the memory
+                 write them
+    saved        what operators keep for the way back beside operands and results, as far as tasks of the memory
+                 write it: indices of pools, statistics of norms, gates of recurrent layers
     exchange     the same as far as no task of the memory writes it: tiles that came from other memories, and
                  sums of contributions; and of sums, gradients' too, what is on its way to be added
     scratch      the clock of random operators, the numbers of updates, and what instances leave free as they begin at
@@ -54,6 +56,7 @@ class MemoryKind(StrEnum):
     GRADIENTS = "gradients"
     OPTIMIZER = "optimizer"
     ACTIVATIONS = "activations"
+    SAVED = "saved"
     EXCHANGE = "exchange"
     SCRATCH = "scratch"
 
@@ -68,6 +71,8 @@ def region_kind(key: RegionKey, graph: Graph) -> MemoryKind:
     what, number, tensor = key
     if what in {"clock", "hyper", "squares"}:
         return MemoryKind.SCRATCH
+    if what == "saved":
+        return MemoryKind.SAVED
     if what == "state":
         return MemoryKind.OPTIMIZER
     if what == "copy":
@@ -92,7 +97,7 @@ def peak_kinds(simulation: Simulation, memory: int) -> dict[MemoryKind, int]:
         rows, places = regions[keys[number]]
         kind, stored = region_kind(keys[number], simulation.graph), int(rows.memory_bytes[memory])
         own = stored
-        if kind in {MemoryKind.ACTIVATIONS, MemoryKind.GRADIENTS}:
+        if kind in {MemoryKind.ACTIVATIONS, MemoryKind.SAVED, MemoryKind.GRADIENTS}:
             uses = [launches[place >> REQUIREMENT_BITS].uses[place & REQUIREMENTS][1] for place in places]
             sums = kind is MemoryKind.GRADIENTS
             own = itemsizes[number] * _own_elements(uses, memory_of == memory, sums=sums)

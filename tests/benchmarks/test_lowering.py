@@ -22,6 +22,8 @@ def test_it_prints_what_was_asked_for() -> None:
         "2",
         "--world",
         "4",
+        "--part",
+        "2",
         "--tasks",
         "40",
         "--json",
@@ -30,8 +32,16 @@ def test_it_prints_what_was_asked_for() -> None:
     found = json.loads(ran.stdout)["results"]
     steps = ["lenet, data_parallel", "lenet, random"]
     worlds = ["lenet, world of h100"] * 2
-    assert [entry["what"] for entry in found] == [*steps, *worlds, "trace, chain", "trace, stencil"]
-    assert [entry["rows"] for entry in found[4:]] == [40, 40]
+    assert [entry["what"] for entry in found] == [
+        *steps,
+        *worlds,
+        "lenet, part of rank 1",
+        "trace, chain",
+        "trace, stencil",
+    ]
+    assert [entry["rows"] for entry in found[5:]] == [40, 40]
+    assert 0 < found[4]["rows"] < found[2]["rows"]
+    assert found[4]["lanes_s"] <= found[4]["seconds"]
     assert [entry["ranks"] for entry in found[2:4]] == [2, 4]
     assert found[2]["rows"] < found[3]["rows"] < 3 * found[2]["rows"]
     assert min(entry["us_per_row"] for entry in found) > 0

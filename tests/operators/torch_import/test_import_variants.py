@@ -103,8 +103,34 @@ def test_a_lazy_module_is_refused_until_it_knows_its_sizes() -> None:
         mp.from_torch(Variant(lambda m, h: m.layers[0](h).sum(), nn.LazyLinear(3)), (torch.zeros(4, 6),))
 
 
-def test_a_batch_norm_that_counts_its_batches_is_refused() -> None:
-    module = Variant(lambda m, h: m.layers[0](h).square().sum(), nn.BatchNorm1d(6, momentum=None))
-    with pytest.raises(RequestError, match=r"'layers.0' has momentum=None.*give it a momentum"):
-        mp.from_torch(module, (torch.zeros(4, 6),))
-    assert mp.from_torch(module.eval(), (torch.zeros(4, 6),)).opaque == ()
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_batch_norm_that_counts_its_batches_averages_over_them(affine: bool) -> None:
+    """Three batches: its statistics are then the means of theirs, and the module is as it was after the import."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(6, momentum=None, affine=affine)
+    module = Variant(lambda m, h: torch.tanh(m.layers[0](h)).sum(1).square().sum(), norm).double()
+    batches = [torch.randn(8, 6, dtype=torch.float64) for _ in range(3)]
+    graph = mp.from_torch(module, (batches[0],))
+    assert graph.opaque == ()
+    assert "forward" not in vars(norm)
+    plans = [mp.search(graph, mp.Machine.cpu(3), strategy="random", seed=seed) for seed in range(2)]
+    found = []
+    for plan in plans:
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
+            losses = [trainer.step(batch) for batch in batches]
+            found.append((losses, trainer.state_dict()))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    expected = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = module(batch)
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    state = module.state_dict()
+    assert state["layers.0.num_batches_tracked"] == 3
+    for losses, values in found:
+        assert losses == pytest.approx(expected, rel=1e-10)
+        for key, value in state.items():
+            assert torch.allclose(values[key], value, rtol=1e-10, atol=1e-10), key
+    assert mp.from_torch(module.eval(), (batches[0],)).opaque == ()

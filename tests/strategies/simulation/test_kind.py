@@ -14,7 +14,7 @@ from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.search.memory_fit import peak_operator
-from maniple.strategies.simulation.kind import MemoryKind, peak_kinds
+from maniple.strategies.simulation.kind import MemoryKind, peak_kinds, region_kind
 from maniple.strategies.simulation.simulation import Simulation
 from maniple.zoo import handwritten
 
@@ -64,7 +64,7 @@ def test_a_perceptron_on_one_processor() -> None:
     graph, machine = perceptron(6), Machine.preset("cpu:1")
     simulation = Simulation(graph, machine, planned(graph, machine, "data_parallel"))
     activations = 4 * (6 * 5 + 3 * 6 * 7)
-    assert told(simulation) == [(FIRST + SECOND, SECOND, FIRST + SECOND, activations, 0)]
+    assert told(simulation) == [(FIRST + SECOND, SECOND, FIRST + SECOND, activations, 0, 0)]
     assert peak_operator(simulation, 0) == "relu"
 
 
@@ -80,7 +80,8 @@ def test_data_parallel_over_two_memories() -> None:
     shares = [4 * (3 * columns + biases) for columns, biases in ((4, 2), (3, 1))]
     states = [4 * (5 * rows + rows) + share for rows, share in zip((4, 3), shares, strict=True)]
     assert told(simulation) == [
-        (FIRST + SECOND, SECOND + share, state, activations, share) for share, state in zip(shares, states, strict=True)
+        (FIRST + SECOND, SECOND + share, state, activations, 0, share)
+        for share, state in zip(shares, states, strict=True)
     ]
 
 
@@ -94,6 +95,24 @@ def test_what_came_from_another_memory_is_exchange() -> None:
     simulation = Simulation(graph, machine, complete(Problem(graph, machine), "manual", placed))
     hidden, logits, loss = 4 * 6 * 7, 4 * 6 * 3, 4
     assert told(simulation) == [
-        (FIRST, FIRST, FIRST, 4 * 6 * 5 + 2 * hidden, 0),
-        (SECOND, SECOND, SECOND, hidden + logits + loss, hidden),
+        (FIRST, FIRST, FIRST, 4 * 6 * 5 + 2 * hidden, 0, 0),
+        (SECOND, SECOND, SECOND, hidden + logits + loss, 0, hidden),
     ]
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_indices_of_a_pool_are_saved(turns: bool) -> None:
+    """A pool of 2 x 2 keeps, for each of its results, which of four it was, in eight bytes: of two halves as much."""
+    graph = Graph("pooled")
+    x, y = graph.input("x", (4, 2, 8, 8)), graph.input("y", (4,), dtype="int64")
+    pooled = graph.max_pool2d(graph.relu(graph.conv2d(x, 2, 3, padding=1)), 2)
+    graph.loss(graph.cross_entropy(graph.linear(graph.flatten(pooled), 3), y))
+    machine, indices = Machine.preset("cpu:1"), 8 * 4 * 2 * 4 * 4
+    plan = planned(graph, machine, "data_parallel")
+    simulation = Simulation(graph, machine, plan.with_pipeline(micro_batches=2) if turns else plan)
+    regions = simulation.parts()[1].items()
+    kept = [rows.memory_bytes[0] for key, (rows, _) in regions if region_kind(key, graph) is MemoryKind.SAVED]
+    # The loss keeps a number for each sample.
+    assert sorted(kept) == sorted([indices // 2, 8] * 2 if turns else [indices, 16])
+    if not turns:  # the peak of a step whose halves take turns is at the updates
+        assert peak_kinds(simulation, 0)[MemoryKind.SAVED] >= indices

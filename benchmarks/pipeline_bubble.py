@@ -1,0 +1,131 @@
+"""The bubble of a pipeline as a share of its step, predicted and measured, and what 8 micro-batches cost to lower.
+
+    python benchmarks/pipeline_bubble.py                 the bubble of two stages on two processes of one core each
+    python benchmarks/pipeline_bubble.py --lowering      what lowering a step takes with 1 and with 8 micro-batches
+
+Models and stages are those of benchmarks/pipelining.py. A step lasts from the first task to the last; what of that the
+two processors do not compute is the bubble, in the simulator's timeline and in that of a step that ran. Tasks are
+simulated at what they take here (`--costs analytic` for a roofline). Of balanced stages a flush leaves a share of
+(p - 1) / (m + p - 1). Measured is the median over some steps after two; it needs an idle computer.
+
+Lowering is told in calls of Python functions, which other load does not disturb, and in seconds of this thread.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+from pipelining import pipeline_plan
+from training.models import RACES, Race
+
+import maniple as mp
+from maniple.costs import costs_of
+from maniple.operators.lowering.expansion import Expansion
+from maniple.operators.lowering.step_program import FragmentCache, lower
+from maniple.operators.lowering.weight import weights
+from maniple.runtime.program.region_table import RegionTable
+from maniple.strategies.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.runtime.observe.timeline import Timeline
+
+STAGES = 2
+OPTIMIZER = mp.SGD(lr=0.01, momentum=0.9)
+NAMES = ("cnn", "mlp", "lstm", "gpt")
+ORDERS = ("gpipe", "1f1b")
+
+
+def bubble(timeline: Timeline) -> float:
+    """The share of a step in which processors compute nothing."""
+    spans = [span for span in timeline.spans if span.category == "task"]
+    begin, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
+    lanes = {(span.rank, span.lane) for span in spans}
+    return 1 - sum(span.end_ns - span.start_ns for span in spans) / (len(lanes) * (end - begin))
+
+
+def imported(name: str, batch: int | None) -> tuple[Race, mp.Graph, tuple[Tensor, Tensor]]:
+    """A raced model as a graph, and its batch."""
+    race = RACES[name]
+    data = race.data(batch or race.batch)
+    return race, mp.from_torch(race.module(), data), data
+
+
+def be(name: str, batch: int | None, parts: int, steps: int, costs: str) -> None:
+    """Be a process of a run: rank 0 prints a row for each order."""
+    world = mp.world()
+    race, graph, (x, y) = imported(name, batch)
+    machine = mp.Machine.detect()
+    for order in ORDERS:
+        plan = pipeline_plan(race, graph, machine, STAGES, order, parts)
+        measured = []
+        with mp.Trainer(graph, plan, optimizer=OPTIMIZER) as trainer:
+            for number in range(steps + 2):
+                trainer.step(x, y)
+                found = bubble(trainer.timeline())
+                measured += [found] if number >= 2 else []
+        if world.rank == 0:
+            with costs_of(costs, graph, machine) as model:
+                predicted = bubble(Simulation(graph, machine, plan, model, OPTIMIZER).timeline())
+            shares = predicted, statistics.median(measured), (STAGES - 1) / (parts + STAGES - 1)
+            cells = [name, parts, order, *(f"{100 * share:.1f}" for share in shares)]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        world.control.gather(b"")
+
+
+def lowering(name: str, batch: int | None, parts: int) -> tuple[int, int, float]:
+    """Rows, calls of Python functions, and seconds of this thread of lowering a step, with nothing known before."""
+    race, graph, _ = imported(name, batch)
+    machine = mp.Machine.cpu(1, ranks=STAGES)
+    plan, rows, calls, seconds = pipeline_plan(race, graph, machine, STAGES, "1f1b", parts), 0, [0], 0.0
+    for counted in (True, False):
+        table = RegionTable()
+        expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, OPTIMIZER, table), table)
+        sys.setprofile((lambda _, event, __: calls.__setitem__(0, calls[0] + (event == "call"))) if counted else None)
+        begun = time.thread_time()
+        rows = len(lower(expansion.training_step(OPTIMIZER), FragmentCache(machine)))
+        seconds = time.thread_time() - begun
+        sys.setprofile(None)
+    return rows, calls[0], seconds
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(NAMES))
+@click.option("--batch", type=int, help="samples of a step  [default: the race's]")
+@click.option("--micro-batches", default=8, show_default=True, help="parts of a batch")
+@click.option("--steps", default=20, show_default=True, help="steps whose median is taken")
+@click.option("--costs", default="measured", show_default=True, help="what tasks take in the simulation")
+@click.option("--lowering", "lowered", is_flag=True, help="count what lowering takes, and run nothing")
+@click.option("--be", "told", hidden=True, help="be a process of a run")
+def main(
+    *, names: tuple[str, ...], batch: int | None, micro_batches: int, steps: int, costs: str, lowered: bool, told: str
+) -> None:
+    """Measure and print."""
+    if told:
+        be(told, batch, micro_batches, steps, costs)
+        return
+    if lowered:
+        head = "| model | rows, 1 | rows, m | calls, 1 | calls, m | calls, m / 1 | seconds, m / 1 |"
+        print(head, "|---" * 7 + "|", sep="\n")
+    else:
+        print("| model | micro-batches | order | predicted % | measured % | balanced % |", "|---" * 6 + "|", sep="\n")
+    for name in names or NAMES:
+        if lowered:
+            (rows, calls, seconds), (more, others, longer) = (lowering(name, batch, m) for m in (1, micro_batches))
+            cells = (name, rows, more, calls, others, f"{others / calls:.2f}", f"{longer / seconds:.2f}")
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+            continue
+        given = ["--micro-batches", micro_batches, "--steps", steps, "--costs", costs, "--be", name]
+        given += ["--batch", batch] if batch else []
+        launch = ["-m", "maniple.cli", "run", "--nodes", str(STAGES), "--cores", "1", __file__, *map(str, given)]
+        subprocess.run([sys.executable, *launch], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Pipelines with a flush that a search chose, as plans that run, simulated beside one device and other strategies.
+
+    python benchmarks/pipeline_speed_ups.py zoo [--devices 4 8] [--models vgg16 ...]      the seed paper's ten models
+    python benchmarks/pipeline_speed_ups.py bapipe [--models vgg16 ...]                   BaPipe's three
+
+Each prints a table of docs/explanation/antichain.md, a row as soon as it is found. Nothing is timed. Images have the
+shapes of CIFAR-10, and a mini-batch 128 of them; batch norms take the statistics of what is computed at once, as in the
+published pipelines. `antichain` chooses stages, replicas and the number of micro-batches: what is fastest, which may
+be no pipeline, and then the fastest under 1F1B. Straight pipelines of p balanced stages with a flush reach
+p m / (m + p - 1) of one device at most, which is the cap that is shown; replicas may be above it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import maniple as mp
+from maniple.models import model
+from maniple.strategies.interface.placement import complete, whole
+from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.search.memory_fit import needed_bytes
+from maniple.strategies.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ZOO = (
+    "vgg16", "resnet18", "resnet50", "resnet101", "alexnet", "resnext50", "resnext101", "inception_v3", "densenet121",
+    "squeezenet1_0",
+)  # fmt: skip
+BAPIPE = ("vgg16", "resnet50", "nmt")
+SEMANTICS = {"batch_norm": "local_stats"}
+BATCH = 128
+ORDER = "1f1b"
+ZOO_HEAD = "| model | devices | one device ms | fastest plan | speed-up | fastest under 1F1B | speed-up | cap |"
+BAPIPE_HEAD = "| model | devices | strategy | plan | ms | of data parallelism | most in a memory, MB |"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on a machine.
+
+    Args:
+        graph: the model.
+        machine: the machine.
+    """
+
+    graph: mp.Graph
+    machine: mp.Machine
+
+    def found(self, strategy: str, order: str | None = None) -> mp.Plan:
+        """What a strategy finds, in an order or whatever is fastest."""
+        return mp.search(self.graph, self.machine, strategy=strategy, semantics=SEMANTICS, order=order)
+
+    def simulation(self, plan: mp.Plan) -> Simulation:
+        """The step of a plan."""
+        return Simulation(self.graph, self.machine, plan)
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds of a step that one device computes, of the whole mini-batch."""
+        graph, problem = self.graph, Problem(self.graph, self.machine)
+        plan = complete(problem, "alone", tuple((node.name, whole(graph, node, 0)) for node in graph.nodes))
+        return self.simulation(plan).makespan_ns / 1e9
+
+
+def cap(devices: int, parts: int) -> float:
+    """What a straight pipeline of as many balanced stages as devices reaches of one."""
+    return devices * parts / (parts + devices - 1)
+
+
+def zoo_row(name: str, devices: int) -> tuple[str, float, float]:
+    """A row of the seed paper's models, the speed-up of the fastest plan, and that of the fastest pipeline."""
+    case = Case(model(name, BATCH, image=32, classes=10), mp.Machine.preset(f"p100x{devices}"))
+    alone_s, speed_ups = case.alone_s, list[float]()
+    cells: list[object] = [name, devices, f"{alone_s * 1e3:.2f}"]
+    for order in (None, ORDER):
+        plan = case.found("antichain", order)
+        speed_ups.append(alone_s / (plan.predicted.step_s or math.inf))
+        cells += [dict(dict(plan.explanation)[""])["found by"], f"{speed_ups[-1]:.2f}"]
+        cells += [f"{cap(devices, plan.pipeline.micro_batches):.2f}"] if order and plan.pipeline else []
+    return "| " + " | ".join(map(str, cells)) + " |", *speed_ups  # type: ignore[return-value]
+
+
+def zoo(names: Sequence[str], devices: Sequence[int]) -> None:
+    """Print the table of the seed paper's models, and the geometric means."""
+    print(ZOO_HEAD, "|---" * 8 + "|", sep="\n", flush=True)
+    for count in devices:
+        best, piped = [], []
+        for name in names:
+            row, fastest, pipeline = zoo_row(name, count)
+            print(row, flush=True)
+            best.append(fastest)
+            piped.append(pipeline)
+        means = [math.exp(sum(map(math.log, each)) / len(each)) for each in (best, piped)]
+        print(f"| **geometric mean** | {count} | | | {means[0]:.2f} | | {means[1]:.2f} | |", flush=True)
+
+
+def bapipe(names: Sequence[str], devices: int) -> None:
+    """Print the table of BaPipe's models."""
+    print(BAPIPE_HEAD, "|---" * 7 + "|", sep="\n", flush=True)
+    for name in names:
+        sizes = {} if name == "nmt" else {"image": 32, "classes": 10}
+        case = Case(model(name, BATCH, **sizes), mp.Machine.preset(f"p100x{devices}"))
+        common = 0.0
+        for strategy in ("data_parallel", "gpipe", "bapipe"):
+            plan = case.found(strategy)
+            simulation = case.simulation(plan)
+            step_s, held = simulation.makespan_ns / 1e9, max(needed_bytes(simulation)) / 1e6
+            common = common or step_s
+            said = plan.explain().splitlines()[1].removeprefix("pipeline: ") if plan.pipeline else "no pipeline"
+            cells = [name, devices, strategy, said, f"{step_s * 1e3:.2f}", f"{common / step_s:.2f}", f"{held:.0f}"]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def main() -> int:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=("zoo", "bapipe"))
+    parser.add_argument("--models", nargs="+", choices=sorted({*ZOO, *BAPIPE}))
+    parser.add_argument("--devices", nargs="+", type=int, default=[4, 8])
+    asked = parser.parse_args()
+    if asked.table == "zoo":
+        zoo(asked.models or ZOO, asked.devices)
+    else:
+        bapipe(asked.models or BAPIPE, asked.devices[0])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
