@@ -32,6 +32,13 @@ def small():
     graph.loss(graph.cross_entropy(graph.linear(x, 3), y))
     return graph
 
+def wide():
+    graph = mp.Graph("wide")
+    x, y = graph.input("x", (8, 64)), graph.input("y", (8,), dtype="int64")
+    h = graph.linear(graph.relu(graph.linear(graph.relu(graph.linear(x, 64)), 64)), 64)
+    graph.loss(graph.cross_entropy(h, y))
+    return graph
+
 def sour():
     raise ValueError("the milk is sour")
 
@@ -112,6 +119,29 @@ def test_simulate_says_what_search_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert [simulated[key] for key in ("step_s", "bytes", "peak_memory_bytes")] == [
         found[key] for key in ("step_s", "bytes", "peak_memory_bytes")
     ]
+
+
+def test_homes_by_a_stage_of_zero(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is predicted is predicted with them; matrices that Muon updates stay whole, by a stage's word."""
+    saved, peaks = tmp_path / "plan.json", {}
+    asked = (f"{model}:wide", "--machine", "cpu:2x1", "--strategy", "data_parallel", "--json", "-o", str(saved))
+    for zero, optimizer in ((0, "adamw"), (1, "adamw"), (3, "adamw"), (3, "muon")):
+        assert status_of("search", *asked, "--zero", str(zero), "--optimizer", optimizer) == 0
+        document, plan = json.loads(capsys.readouterr().out), Plan.load(saved)
+        peaks[zero, optimizer] = document["peak_memory_bytes"]
+        home = plan.weight("linear.weight")
+        assert (home.replicas, home.copy) == (2 if zero == 0 else 1, "pass" if zero == 3 else "kept")
+        assert home.is_cut == (zero > 0 and optimizer == "adamw")
+        assert status_of("simulate", str(saved), "--json") == 0
+        assert json.loads(capsys.readouterr().out)["peak_memory_bytes"] == peaks[zero, optimizer]
+    assert peaks[3, "adamw"] < peaks[1, "adamw"] < peaks[0, "adamw"]
+    for wrong, problem in (
+        (("--zero", "4"), "zero: expected a stage of 0, 1, 2, 3, got 4"),
+        (("--zero", "1", "--objective", "pareto", "--strategy", "pareto"), "--zero: expected a search of one plan"),
+        (("--optimizer", "muo"), "--optimizer: no optimizer 'muo'"),
+    ):
+        assert status_of("search", *asked, *wrong) == 2
+        assert problem in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_the_text_names_operators_speed_up_and_bound(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

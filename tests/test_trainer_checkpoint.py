@@ -282,11 +282,11 @@ def test_a_scheduler_of_torch_goes_on(tmp_path: Path) -> None:
     with new(world, OPTIMIZERS[3]) as trainer:
         scheduler = schedule(trainer)
         rates(trainer, scheduler, 0, 4)
-        groups = trainer.torch_optimizer().state_dict()["param_groups"]
-        trainer.save(tmp_path, scalars={"scheduler": scheduler.state_dict(), "groups": groups})
+        held = trainer.torch_optimizer().state_dict()
+        trainer.save(tmp_path, scalars={"scheduler": scheduler.state_dict(), "optimizer": held})
         expected = rates(trainer, scheduler, 4, 8)
     with mp.Trainer.resume(tmp_path, network(), world=world) as trainer:
         scheduler = schedule(trainer)
         scheduler.load_state_dict(trainer.scalars["scheduler"])
-        trainer.torch_optimizer().load_state_dict({"param_groups": trainer.scalars["groups"]})
+        trainer.torch_optimizer().load_state_dict(trainer.scalars["optimizer"])
         assert rates(trainer, scheduler, 4, 8) == expected

@@ -219,21 +219,3 @@ def test_torchs_step_from_our_state_is_ours() -> None:
         torchs.step()
         for name, value in zip(names, parameters, strict=True):
             torch.testing.assert_close(value.detach(), trainer.parameters()[name], rtol=1e-9, atol=1e-12)
-
-
-def test_state_of_another_optimizer_changes_nothing() -> None:
-    with new(World.solo(2, 1), OPTIMIZERS[3]) as trainer:
-        train(trainer, 0, 2)
-        before = everything(trainer)
-        good = trainer.torch_optimizer_state()
-        first = good["param_groups"][0]
-        for wrong, problem in [
-            ({**good, "param_groups": []}, "expected groups of"),
-            ({**good, "param_groups": [{**first, "param_names": ["a"] * len(first["params"])}]}, "expected parameters"),
-            ({**good, "state": {0: {"step": 1}, 1: {"step": 2}}}, "different numbers of steps"),
-            ({**good, "state": {0: {"step": 1, "square_avg": torch.zeros(1)}}}, "expected one entry for each"),
-        ]:
-            with pytest.raises(RequestError, match=problem):
-                trainer.load_torch_optimizer_state(wrong)
-        after = everything(trainer)
-        assert all(torch.equal(before[name], after[name]) for name in before)

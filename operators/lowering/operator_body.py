@@ -237,7 +237,7 @@ class UpdateBinder(PureBinder):
         """Bind one block."""
         value, gradient, *others = (there(view) for view in views)
         states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
-        row = None if self.row is None else numbers.pop(0)[self.row]
+        row = None if self.row is None else self.optimizer.row_in(numbers.pop(0), self.row)
         if self.scaled is None:
             return self.optimizer.bind_update(value, gradient, tuple(states), cores, row, *numbers)
         from maniple.operators.training.loss_scale import ScaledStep, bind_scaled_update

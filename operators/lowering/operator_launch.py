@@ -128,7 +128,7 @@ def update_launch(
         *(Requirement(state, READ_WRITE, weight.rects) for state in weight.states),
         *numbers,
     )
-    flops = tuple(float(own.flops * rect.volume) for rect in weight.rects)
+    flops = tuple(float(own.work(rect.shape)) for rect in weight.rects)
     scaled = BodyPlace(weight.points, scratchpads) if any(r.name == loss_scale.NAME for r in whole) else None
     binder = UpdateBinder(own, row if optimizer.enters else None, scaled)
     name = f"{weight.name}.update"

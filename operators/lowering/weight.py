@@ -95,11 +95,17 @@ def weights(
     if not isinstance(optimizer, AbstractOptimizer):
         theirs = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         raise RequestError(f"optimizer: expected mp.SGD(lr=...), which runs as tasks on each block; got {theirs}")
-    optimizer.check_names(tuple(tensor.name for tensor in graph.parameters))
+    optimizer.check_parameters(graph.parameters)
     memory_of, found = memory_by_processor(machine), {}
     for tensor in graph.lasting:
-        home = planned_home(tensor.shape, plan.weight(tensor.name), memory_of)
-        kept = optimizer.of(tensor.name).state_names if tensor.requires_grad else ()
+        home, own = planned_home(tensor.shape, plan.weight(tensor.name), memory_of), optimizer.of(tensor.name)
+        if tensor.requires_grad and own.whole and home.plan.is_cut:
+            raise RequestError(
+                f"plan: weights.{tensor.name}: expected one block, for {own.title} updates it whole; got "
+                f"degrees {home.plan.degrees}; search with optimizer=, or take plan.for_optimizer(optimizer, graph, "
+                "machine)"
+            )
+        kept = own.state_names if tensor.requires_grad else ()
         states = [f"{tensor.name}.{state}" for state in kept]
         regions = tuple([table.region(name, tensor.shape, tensor.dtype) for name in (tensor.name, *states)])
         found[tensor.name] = Weight.at(tensor.name, regions, home)

@@ -13,6 +13,7 @@ from maniple.operators.plan.plan_table import fold_rows, ranges
 from maniple.operators.plan.sharding import sharded
 from maniple.operators.plan.version_semantics import check_versions
 from maniple.operators.plan.weight_home import default_home as default_home
+from maniple.operators.plan.weight_home import turns_of
 from maniple.operators.rules.configuration import OperatorPlan as OperatorPlan
 from maniple.operators.rules.configuration import Predicted as Predicted
 from maniple.operators.rules.configuration import StagePlan as StagePlan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.process.file_entry import Entry
     from maniple.runtime.machine.machine import Machine
 
@@ -158,6 +160,24 @@ class Plan:
         """
         homes = sharded(graph, self._operators, self._weights, machine, stage)
         return replace(self, weights=tuple(homes.items()))
+
+    def for_optimizer(self, optimizer: AbstractOptimizer, graph: Graph, machine: Machine) -> Self:
+        """The same plan with each weight in one block that the optimizer updates whole; the others' homes stay.
+
+        Args:
+            optimizer: what will update the weights.
+            graph: the plan's graph.
+            machine: the machine that it runs on.
+        """
+        turns = turns_of(graph, optimizer)
+
+        def settled(name: str, home: WeightPlan) -> WeightPlan:
+            if name not in turns or not home.is_cut:
+                return home
+            found = default_home(graph, self._operators, name, machine, turns[name])
+            return replace(found, copy=home.copy, sums=home.sums)
+
+        return replace(self, weights=tuple((name, settled(name, home)) for name, home in self.weights))
 
     def for_graph(self, graph: Graph) -> Self:
         """The same plan for the same graph at another batch size.

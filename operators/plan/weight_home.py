@@ -6,6 +6,9 @@ linear, weight (n=10, k=64)      the weight's tiles used by     home
 n=2 on p0 p1 (parameter split)   [0:5] p0, [5:10] p1            degrees (2, 1) on p0 p1
 b=2 on p0 p1 (sample split)      whole p0, whole p1             degrees (1, 2) on p0 p1
 b=2 n=2 on p0 p1 p2 p3 (both)    [0:5] p0 p2, [5:10] p1 p3      degrees (4, 1) on p0 p2 p1 p3
+
+A weight that its optimizer updates whole lives whole with one of those who use it, the one whose turn it is: those with
+the most work come first, so matrices of 4d x d, 4d x d, 3d x d and d x d that p0 and p1 use take p0 p1 p1 p0.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.node import Node, TensorInfo
     from maniple.operators.rules.bound_rule import BoundRule
     from maniple.operators.rules.bounds import Bounds, Column, Table
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -59,6 +63,11 @@ class WeightHome:
     memories: Column
     blocks: Bounds
 
+    @property
+    def extents(self) -> tuple[Column, ...]:
+        """By dimension of the weight how much of it each block has."""
+        return tuple((self.blocks[:, :, 1] - self.blocks[:, :, 0]).T)
+
     def points(self) -> Points:
         """The points of a launch whose tasks run where the weight lives."""
         return Points(row_major(self.plan.degrees)[self.colors], self.colors, self.processors)
@@ -80,7 +89,11 @@ def planned_home(shape: Sequence[int], plan: WeightPlan, memory_of: Column) -> W
 
 
 def default_home(
-    graph: Graph, operators: Operators | Mapping[str, OperatorPlan], parameter: str, machine: Machine
+    graph: Graph,
+    operators: Operators | Mapping[str, OperatorPlan],
+    parameter: str,
+    machine: Machine,
+    turn: int | None = None,
 ) -> WeightPlan:
     """The home that lets a parameter stay where it is used, as far as one processor uses each element.
 
@@ -89,6 +102,7 @@ def default_home(
         operators: the configuration of every operator by name.
         parameter: the parameter's name.
         machine: the machine; the processors are looked up in it.
+        turn: of a parameter that lives whole; see ``turns_of``.
 
     Raises:
         RequestError: no such parameter, buffer or processor.
@@ -98,13 +112,34 @@ def default_home(
         raise RequestError(
             f"plan: weights.{parameter}: the graph has no such parameter{nearest(parameter, [*tensors])}"
         )
-    return _home(graph, dict(operators), tensors[parameter], _readers(graph), machine)
+    return _home(graph, dict(operators), tensors[parameter], _readers(graph), machine, turn)
 
 
-def default_homes(graph: Graph, operators: Operators, machine: Machine) -> tuple[tuple[str, WeightPlan], ...]:
+def default_homes(
+    graph: Graph, operators: Operators, machine: Machine, optimizer: AbstractOptimizer | None = None
+) -> tuple[tuple[str, WeightPlan], ...]:
     """The default homes of all parameters and buffers, by name in order of creation; see ``default_home``."""
-    table, readers = dict(operators), _readers(graph)
-    return tuple((tensor.name, _home(graph, table, tensor, readers, machine)) for tensor in graph.lasting)
+    table, readers, turns = dict(operators), _readers(graph), turns_of(graph, optimizer)
+    return tuple(
+        (tensor.name, _home(graph, table, tensor, readers, machine, turns.get(tensor.name))) for tensor in graph.lasting
+    )
+
+
+def turns_of(graph: Graph, optimizer: AbstractOptimizer | None) -> dict[str, int]:
+    """By name of each parameter that its update needs whole, when it chooses where to live: the most work first.
+
+    Args:
+        graph: the graph.
+        optimizer: what updates the parameters; None: what needs none whole.
+    """
+    if optimizer is None:
+        return {}
+    work = {
+        tensor.name: optimizer.of(tensor.name).work(tensor.shape)
+        for tensor in graph.parameters
+        if tensor.requires_grad and optimizer.of(tensor.name).whole
+    }
+    return {name: turn for turn, name in enumerate(sorted(work, key=lambda name: -work[name]))}
 
 
 def users_of(bound: BoundRule, place: int, config: OperatorPlan) -> Users:
@@ -119,7 +154,7 @@ def users_of(bound: BoundRule, place: int, config: OperatorPlan) -> Users:
     return tiles, processors_by_point(config)[points]
 
 
-def home_among(shape: Sequence[int], users: Sequence[Users], unread: int) -> WeightPlan:
+def home_among(shape: Sequence[int], users: Sequence[Users], unread: int, turn: int | None = None) -> WeightPlan:
     """The default home of a weight.
 
     If the tiles cut it into disjoint blocks that one processor each uses, the blocks live there. Otherwise it is cut
@@ -132,6 +167,7 @@ def home_among(shape: Sequence[int], users: Sequence[Users], unread: int) -> Wei
         shape: the weight's.
         users: its tiles and who uses them, operator by operator.
         unread: where it lives, whole, if nobody uses it.
+        turn: of a weight that lives whole, when it chooses among those who use it; None: it may be cut.
     """
     users = [found for found in users if len(found[0])]
     if not users:
@@ -140,7 +176,15 @@ def home_among(shape: Sequence[int], users: Sequence[Users], unread: int) -> Wei
     # Who is named twice uses it once.
     named = [np.take(processors, range(widest), axis=1, mode="clip") for _, processors in users]
     tiles, processors = np.concatenate([tiles for tiles, _ in users]), np.concatenate(named)
+    if turn is not None:
+        return WeightPlan((1,) * len(shape), (there_and_back(np.unique(processors).tolist(), turn),))
     return _in_place(shape, tiles, processors) or _spread(shape, tiles, processors)
+
+
+def there_and_back(everyone: Sequence[int], turn: int) -> int:
+    """Whose turn it is where those that come first take the most: of three 0 1 2, 2 1 0, 0 1 2, and so on."""
+    lap, place = divmod(turn, len(everyone))
+    return everyone[-1 - place if lap % 2 else place]
 
 
 def _readers(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
@@ -159,11 +203,12 @@ def _home(
     tensor: TensorInfo,
     readers: dict[int, list[tuple[Node, int]]],
     machine: Machine,
+    turn: int | None,
 ) -> WeightPlan:
     """See ``default_home``."""
     users = [users_of(graph.bound(node), place, operators[node.name]) for node, place in readers.get(tensor.id, ())]
     read = any(len(tiles) for tiles, _ in users)
-    home = home_among(tensor.shape, users, 0 if read else _writer(graph, operators, tensor))
+    home = home_among(tensor.shape, users, 0 if read else _writer(graph, operators, tensor), turn)
     for processor in home.processors:
         machine.processor(processor)
     return home

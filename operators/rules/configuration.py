@@ -124,6 +124,11 @@ class WeightPlan:
         """Check that there is a processor for every replica of every block."""
         _check_layout(self.degrees, self.replicas, self.processors)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the weight lives in several blocks."""
+        return prod(self.degrees) > 1
+
     def to_json(self) -> dict[str, object]:
         """The home as plain data, every key present."""
         return {

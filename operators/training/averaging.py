@@ -8,8 +8,9 @@ As torch.optim.swa_utils.AveragedModel has it with ``get_ema_multi_avg_fn(decay)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Self, final
 
 from maniple.operators.training.optimizer import AbstractOptimizer, State, check_number
@@ -62,6 +63,21 @@ class Averaged(AbstractOptimizer):
         return self.inner.pairs
 
     @property
+    def whole(self) -> bool:  # type: ignore[override]
+        """The inner optimizer's."""
+        return self.inner.whole
+
+    @property
+    def title(self) -> str:
+        """The inner optimizer's."""
+        return self.inner.title
+
+    @property
+    def keeps_average(self) -> bool:
+        """It does."""
+        return True
+
+    @property
     def groups(self) -> Any:
         """The inner optimizer's."""
         return self.inner.groups
@@ -90,6 +106,18 @@ class Averaged(AbstractOptimizer):
     def flops(self) -> int:
         """The operations that the update of one element counts for."""
         return self.inner.flops + 3
+
+    def work(self, extents: Sequence[Any]) -> Any:
+        """The inner optimizer's, and the average's."""
+        return self.inner.work(extents) + 3 * prod(extents)
+
+    def check_parameter(self, name: str, shape: Sequence[int]) -> None:
+        """The inner optimizer's."""
+        self.inner.check_parameter(name, shape)
+
+    def of_row(self, row: int) -> Self:
+        """The average around the inner optimizer of a group."""
+        return self if not self.groups else replace(self, inner=self.inner.of_row(row))
 
     @property
     def options_of_groups(self) -> frozenset[str]:

@@ -10,16 +10,18 @@ What a training step does with an optimizer, for a parameter `w` whose home is t
     row 1    17     0.1    0              0.9         the group "*.bias"
 
 The numbers enter as the clock does, so they may be others in every step, and each of two steps under way has its own.
+
+A group may have an optimizer of its own: its row has the numbers of that one, and the rows are as long as the longest.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, ItemsView, Mapping
+from collections.abc import Callable, ItemsView, Mapping, Sequence
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import isfinite
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
 from maniple.operators.training.loss_scale import LossScale, checked_scale
@@ -28,11 +30,17 @@ from maniple.process.error import RequestError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from maniple.operators.training.parameter import Parameter
+
 __all__: list[str] = []
 
 Options = tuple[tuple[str, object], ...]
-Groups = tuple[tuple[str, Options], ...]
-"""Patterns of names of parameters, and the arguments that differ for them."""
+Groups = tuple[tuple[str, "Options | AbstractOptimizer"], ...]
+"""Patterns of names of parameters, and the arguments that differ for them, or another optimizer."""
+OF_ALL = ("clip_norm", "clip_value", "loss_scale")
+"""What an optimizer does with the gradients of all parameters, whatever their group."""
+EITHER = "|"
+"""Between patterns any of which may match."""
 
 
 @final
@@ -53,7 +61,8 @@ class AbstractOptimizer(ABC):
 
     Fields that every optimizer has beside its own:
 
-        groups      arguments that differ for parameters whose name a pattern matches; the first that matches counts
+        groups      arguments that differ for parameters whose name a pattern matches, or another optimizer for these;
+                    the first that matches counts; a pattern may be several with ``|`` between them
         clip_norm   the most that the norm of all gradients together may be, as ``torch.nn.utils.clip_grad_norm_``
         clip_value  the most that an element of a gradient may be, as ``clip_grad_value_``, after ``clip_norm``
         loss_scale  how the scale of the loss changes under a plan of precision fp16; None: as GradScaler's by default
@@ -65,6 +74,8 @@ class AbstractOptimizer(ABC):
     """What may change from step to step, in the order in which updates read it, after the number of the step."""
     pairs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Arguments that hold several of these numbers."""
+    whole: ClassVar[bool] = False
+    """Whether an update needs all of a parameter, which then lives in one block."""
     groups: Any
     clip_norm: float | None
     clip_value: float | None
@@ -123,6 +134,16 @@ class AbstractOptimizer(ABC):
         """
 
     @property
+    def title(self) -> str:
+        """What messages call it: the name of what updates."""
+        return type(self).__name__
+
+    @property
+    def keeps_average(self) -> bool:
+        """Whether an average of each parameter is a part of the state."""
+        return False
+
+    @property
     def enters(self) -> bool:
         """Whether the numbers enter each step as a region, and are not bound into the bodies of the updates."""
         return True
@@ -132,23 +153,36 @@ class AbstractOptimizer(ABC):
         """The names of the state."""
         return tuple(state.name for state in self.states)
 
-    def cost(self, elements: int, itemsize: int) -> tuple[int, int]:
-        """The operations of an update of some elements, and the bytes that it reads or writes.
+    def work(self, extents: Sequence[Any]) -> Any:
+        """The operations of an update of a block.
 
         Args:
-            elements: of the block.
+            extents: the block's; of several blocks a column for each dimension.
+        """
+        return self.flops * prod(extents)
+
+    def cost(self, extents: Sequence[Any], itemsize: int) -> tuple[Any, Any]:
+        """The operations of an update of a block, and the bytes that it reads or writes.
+
+        Args:
+            extents: see ``work``.
             itemsize: bytes of an element.
         """
-        return self.flops * elements, (2 + len(self.states)) * itemsize * elements
+        return self.work(extents), (2 + len(self.states)) * itemsize * prod(extents)
 
     @property
     def rows(self) -> tuple[int, int]:
         """The shape of the region of numbers: a row for each group and one for the rest."""
-        return 1 + len(self.groups), 1 + len(self.numbers)
+        others = [given for _, given in self.groups if isinstance(given, AbstractOptimizer)]
+        return 1 + len(self.groups), 1 + max(len(each.numbers) for each in (self, *others))
 
     def row_of(self, name: str) -> int:
         """The row that the update of a parameter reads."""
-        return next((n for n, (pattern, _) in enumerate(self.groups, 1) if fnmatchcase(name, pattern)), 0)
+        return next((n for n, (pattern, _) in enumerate(self.groups, 1) if _matches(name, pattern)), 0)
+
+    def row_in(self, numbers: Tensor, row: int) -> Tensor:
+        """Its numbers of a step, of the region that holds those of all groups."""
+        return numbers[row, : 1 + len(self.numbers)]
 
     def of(self, name: str) -> Self:
         """The optimizer with the arguments of a parameter's group."""
@@ -200,20 +234,36 @@ class AbstractOptimizer(ABC):
         parts = {part: arguments[pair][n] for pair, names in self.pairs.items() for n, part in enumerate(names)}
         return tuple(float(parts[number] if number in parts else arguments[number]) for number in self.numbers)
 
-    def check_names(self, names: tuple[str, ...]) -> None:
-        """Refuse a group that is none's.
+    def check_parameter(self, name: str, shape: Sequence[int]) -> None:
+        """Refuse a parameter that cannot be updated; any can, by most optimizers.
 
         Args:
-            names: of all parameters.
+            name: the parameter's.
+            shape: its shape.
 
         Raises:
-            RequestError: a pattern matches no parameter.
+            RequestError: it cannot.
         """
-        for pattern, _ in self.groups:
+        del name, shape
+
+    def check_parameters(self, parameters: Sequence[Parameter]) -> None:
+        """Refuse a group that is none's, and a parameter that cannot be updated.
+
+        Args:
+            parameters: all of them.
+
+        Raises:
+            RequestError: a pattern matches no parameter, or an optimizer is not for one.
+        """
+        names = [tensor.name for tensor in parameters]
+        for pattern in [each for group, _ in self.groups for each in group.split(EITHER)]:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise RequestError(
                     f"{type(self).__name__}.groups: {pattern!r} matches no parameter{nearest(pattern, names)}"
                 )
+        for tensor in parameters:
+            if tensor.requires_grad:
+                self.of(tensor.name).check_parameter(tensor.name, tensor.shape)
 
     def _check(self) -> None:
         """Check what every optimizer has, and freeze the groups."""
@@ -235,11 +285,14 @@ class AbstractOptimizer(ABC):
         if not isinstance(groups, Mapping | tuple):
             raise RequestError(f"{kind}.groups: expected patterns of names with arguments, got {groups!r}")
         own = self.options_of_groups
-        frozen = []
+        frozen: list[Any] = []
         for group in groups.items() if isinstance(groups, Mapping) else groups:
             if not isinstance(group, tuple) or len(group) != 2 or not isinstance(group[0], str):
                 raise RequestError(f"{kind}.groups: expected patterns of names with arguments, got {group!r}")
             pattern, given = group
+            if isinstance(given, AbstractOptimizer):
+                frozen.append((pattern, _of_group(f"{kind}.groups[{pattern!r}]", given)))
+                continue
             pairs = given.items() if isinstance(given, Mapping) else given
             if not isinstance(pairs, tuple | ItemsView) or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
                 raise RequestError(
@@ -282,7 +335,26 @@ def check_number(where: str, value: object) -> None:
         raise RequestError(f"{where}: expected a finite number >= 0, got {value!r}")
 
 
+def _matches(name: str, pattern: str) -> bool:
+    return any(fnmatchcase(name, each) for each in pattern.split(EITHER))
+
+
+def _of_group(where: str, given: AbstractOptimizer) -> AbstractOptimizer:
+    """An optimizer of a group, whose numbers enter each step.
+
+    Raises:
+        RequestError: it has groups, or does what is done with the gradients of all parameters.
+    """
+    told = [name for name in ("groups", *OF_ALL) if getattr(given, name) not in (None, ())]
+    if told or given.keeps_average:
+        wrong = ", ".join(told) or "an average"
+        raise RequestError(f"{where}: expected an optimizer without {wrong}: that is for all, around the groups")
+    return given.varying()
+
+
 @lru_cache(maxsize=1024)
 def _of_row(optimizer: Any, row: int) -> Any:
-    own = dict(optimizer.groups[row - 1][1]) if row else {}
-    return optimizer.varying().with_options(own)
+    given = optimizer.groups[row - 1][1] if row else ()
+    if isinstance(given, AbstractOptimizer):
+        return replace(given, **{name: getattr(optimizer, name) for name in OF_ALL})  # type: ignore[type-var]
+    return optimizer.varying().with_options(dict(given))

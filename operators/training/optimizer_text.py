@@ -4,38 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maniple.operators.training.adam import Adam, AdamW
 from maniple.operators.training.averaging import Averaged
 from maniple.operators.training.descent import SGD
+from maniple.operators.training.muon import Muon, non_matrices
 from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.operators.training.torch_rule import TorchRule
 from maniple.process.error import RequestError, nearest
 
+if TYPE_CHECKING:
+    from maniple.operators.training.parameter import Model
+
 __all__: list[str] = []
 
-BY_NAME: Mapping[str, Callable[[], AbstractOptimizer]] = {
-    "sgd": lambda: SGD(lr=0.1),
-    "momentum": lambda: SGD(lr=0.1, momentum=0.9),
-    "adam": Adam,
-    "adamw": AdamW,
+BY_NAME: Mapping[str, Callable[[Model], AbstractOptimizer]] = {
+    "sgd": lambda _: SGD(lr=0.1),
+    "momentum": lambda _: SGD(lr=0.1, momentum=0.9),
+    "adam": lambda _: Adam(),
+    "adamw": lambda _: AdamW(),
+    "muon": lambda graph: Muon(groups={others: AdamW()} if (others := non_matrices(graph)) else ()),
 }
 """What commands know; a prediction does not depend on rates."""
 _KINDS: Mapping[str, type[AbstractOptimizer]] = {
-    kind.__name__: kind for kind in (SGD, Adam, AdamW, TorchRule, Averaged)
+    kind.__name__: kind for kind in (SGD, Adam, AdamW, Muon, TorchRule, Averaged)
 }
+OPTIMIZER = "optimizer"
+"""What stands before an optimizer that is an argument of another."""
 
 
-def optimizer_named(name: str) -> AbstractOptimizer:
+def optimizer_named(name: str, graph: Model) -> AbstractOptimizer:
     """The optimizer of a name, with arguments that do for a prediction.
+
+    Args:
+        name: the name.
+        graph: whose parameters it updates.
+
+    Raises:
+        RequestError: there is none.
+    """
+    check_optimizer_name(name)
+    return BY_NAME[name](graph)
+
+
+def check_optimizer_name(name: str) -> None:
+    """Refuse a name that no optimizer has.
 
     Raises:
         RequestError: there is none.
     """
     if name not in BY_NAME:
         raise RequestError(f"--optimizer: no optimizer {name!r}{nearest(name, [*BY_NAME])}")
-    return BY_NAME[name]()
 
 
 def plain_optimizer(optimizer: AbstractOptimizer | None) -> list[Any]:
@@ -57,13 +77,17 @@ def optimizer_of(plain: list[Any]) -> AbstractOptimizer | None:
     kind, options = plain
     if kind not in _KINDS:
         raise RequestError(f"optimizer: expected one of {', '.join(_KINDS)}, got {kind!r}")
-    inner = {"inner": optimizer_of(options["inner"])} if "inner" in options else {}
-    return _KINDS[kind](**{name: _frozen(value) for name, value in options.items()} | inner)
+    return _KINDS[kind](**{name: _frozen(value) for name, value in options.items()})
 
 
 def _plain(value: Any) -> Any:
-    return plain_optimizer(value) if isinstance(value, AbstractOptimizer) else value
+    """An argument of an optimizer; one that is an optimizer itself is a table, which no other is."""
+    if isinstance(value, AbstractOptimizer):
+        return {OPTIMIZER: plain_optimizer(value)}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return optimizer_of(value[OPTIMIZER])
     return tuple(_frozen(part) for part in value) if isinstance(value, list) else value

@@ -71,6 +71,11 @@ class TorchRule(AbstractOptimizer):
         self._check()
 
     @property
+    def title(self) -> str:
+        """The name of torch's class."""
+        return self.kind
+
+    @property
     def numbers(self) -> tuple[str, ...]:  # type: ignore[override]
         """What of the arguments is a number, and may change from step to step."""
         pairs = self.pairs

@@ -92,7 +92,7 @@ def _simulate(path: Path, plan: Plan, costs: str) -> Plan:
     graph, machine = planned_for(path, plan)
     tasks = costs_of_plan(costs, graph, machine, plan)
     updated = dict(dict(plan.explanation).get("", ())).get(OPTIMIZER, MOMENTUM)
-    found = predict(plan, graph, machine, tasks, optimizer_named(str(updated)))
+    found = predict(plan, graph, machine, tasks, optimizer_named(str(updated), graph))
     return replace(plan, predicted=as_predicted(found, None))
 
 

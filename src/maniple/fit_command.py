@@ -62,13 +62,15 @@ def fit(
     from maniple.fit import fit as examined
     from maniple.fit import largest_batch
     from maniple.operators.plan.plan import Plan
-    from maniple.operators.training.optimizer_text import optimizer_named
+    from maniple.operators.training.optimizer_text import check_optimizer_name, optimizer_named
     from maniple.request import amount, machine_of, model_of
 
     if path is not None and strategy is not None:
         raise RequestError("--plan and --strategy: expected one of them; leave out --strategy to examine the plan")
+    check_optimizer_name(updated)
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    graph, optimizer = model_of(source, batch), optimizer_named(updated)
+    graph = model_of(source, batch)
+    optimizer = optimizer_named(updated, graph)
     if path is None:
         make = _strategy(strategy or STRATEGY, machine, budget, proposals, seed, optimizer)
     else:

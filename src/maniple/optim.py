@@ -7,8 +7,17 @@ from maniple.operators.training.adam import AdamW as AdamW
 from maniple.operators.training.averaging import averaged as averaged
 from maniple.operators.training.descent import SGD as SGD
 from maniple.operators.training.loss_scale import LossScale as LossScale
+from maniple.operators.training.muon import Muon as Muon
+from maniple.operators.training.muon import non_matrices as non_matrices
 from maniple.operators.training.torch_rule import by_torch as by_torch
-from maniple.torch_state import from_torch_state as from_torch_state
-from maniple.torch_state import to_torch as to_torch
 
-__all__ = ["SGD", "Adam", "AdamW", "LossScale", "averaged", "by_torch", "from_torch_state", "to_torch"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "LossScale",
+    "Muon",
+    "averaged",
+    "by_torch",
+    "non_matrices",
+]

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
+    from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.interface.plan_frontier import Frontier
     from maniple.strategies.interface.strategy import AbstractStrategy
 
 __all__: list[str] = []
@@ -130,3 +132,27 @@ def _text(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise RequestError(f"--order: {file} cannot be read ({error}); give a name or a CSV of actions") from error
+
+
+def in_shares(
+    answer: Plan | Frontier, made: tuple[Graph, Machine, AbstractOptimizer | None], zero: int | None
+) -> Plan | Frontier:
+    """What was found, with homes by a stage of ZeRO where one is asked for.
+
+    Args:
+        answer: what was found.
+        made: the graph and the machine, and what will update the weights.
+        zero: the stage.
+
+    Raises:
+        RequestError: there is no such stage, or a frontier was found.
+    """
+    from maniple.operators.plan.plan import Plan
+
+    if zero is not None and not isinstance(answer, Plan):
+        raise RequestError("--zero: expected a search of one plan, and a frontier has several")
+    if zero is None or not isinstance(answer, Plan):
+        return answer
+    graph, machine, optimizer = made
+    found = answer.with_zero(zero, graph, machine)
+    return found if optimizer is None else found.for_optimizer(optimizer, graph, machine)

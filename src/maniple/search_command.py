@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, final
 import click
 
 from maniple.frontier_command import tell_frontier, until_first
-from maniple.pipeline_request import INSIDE_HELP, MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP, kept_semantics
-from maniple.process.error import RequestError
+from maniple.pipeline_request import INSIDE_HELP, MICRO_BATCHES_HELP, ORDER_HELP, ZERO_HELP, in_shares, kept_semantics
 from maniple.table import align, shown_width
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
-    from maniple.strategies.interface.plan_frontier import Frontier
     from maniple.strategies.interface.strategy import Progress
     from maniple.strategies.simulation.prediction import Prediction
 
@@ -40,8 +38,16 @@ TRIED = "step_s of "
 """How the explanation of a plan begins that tells of several strategies' plans."""
 REFRESH_S = 0.1
 """How often the live line is written anew."""
-OPTIMIZER_HELP = "What updates the weights: sgd, momentum, adam, or adamw."
+OPTIMIZER_HELP = "What updates the weights: sgd, momentum, adam, adamw, or muon."
 COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file of measurements."
+
+
+def _known(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    """The name of an optimizer, if there is one of that name: before the model is imported."""
+    from maniple.operators.training.optimizer_text import check_optimizer_name
+
+    check_optimizer_name(name)
+    return name
 
 
 @click.command()
@@ -55,7 +61,7 @@ COSTS_HELP = "What tasks take: analytic, measured (on this computer), or a file 
 @click.option("--cores", type=int, help="Processes that search; the plan is the same.  [default: one for each core]")
 @click.option("--batch", type=int, help="Samples of a step, over all processors.  [default: the model's own]")
 @click.option("--costs", default="analytic", show_default=True, help=COSTS_HELP)
-@click.option("--optimizer", "updated", default="momentum", show_default=True, help=OPTIMIZER_HELP)
+@click.option("--optimizer", "updated", default="momentum", show_default=True, callback=_known, help=OPTIMIZER_HELP)
 @click.option("--semantics", multiple=True, metavar="KEY=VALUE", help="What may change results: precision=bf16.")
 @click.option("--memory", help="What each memory holds, such as 16GiB.  [default: what the machine says]")
 @click.option("--order", help=ORDER_HELP)
@@ -94,13 +100,13 @@ def search(
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
-    optimizer, (strategy, budget) = _optimizer(updated), _defaults(strategy, objective, budget, proposals)
+    strategy, budget = _defaults(strategy, objective, budget, proposals)
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         with compile_beside(say):
             graph = _import_graph(source, batch, costs, say)
             _load_strategy(strategy)
         stages, model_s = None if inside is None else Plan.load(inside), [0.0]
-        changed = kept_semantics(stages, semantics_of(semantics))
+        changed, optimizer = kept_semantics(stages, semantics_of(semantics)), _optimizer(updated, graph)
         tasks = _clocked(costs, graph, changed, machine, say)
         answer = find(
             graph,
@@ -120,7 +126,7 @@ def search(
             space=space,
             watch=until_first(model_s, shown),
         )
-    answer, spent, model = _sharded(answer, graph, machine, zero), tasks.since_s, tasks.latest
+    answer, spent, model = in_shares(answer, (graph, machine, optimizer), zero), tasks.since_s, tasks.latest
     where, told = _terms((source, machine_name, graph), costs, model, updated)
     if not isinstance(answer, Plan):
         return tell_frontier(answer.with_terms((*where, *told)), model_s[0], output, fits=bool(memory), as_json=as_json)
@@ -146,15 +152,6 @@ def _clocked(
     from maniple.operators.lowering.precision import apply_semantics
 
     return _Clocked(NamedCosts(costs, apply_semantics(graph, semantics), machine), say)
-
-
-def _sharded(answer: Plan | Frontier, graph: Graph, machine: Machine, zero: int | None) -> Plan | Frontier:
-    """What was found, with homes by a stage of ZeRO where one is asked for."""
-    from maniple.operators.plan.plan import Plan
-
-    if zero is not None and not isinstance(answer, Plan):
-        raise RequestError("--zero: expected a search of one plan, and a frontier has several")
-    return answer.with_zero(zero, graph, machine) if zero is not None and isinstance(answer, Plan) else answer
 
 
 def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:
@@ -303,11 +300,11 @@ def predict(
     return found
 
 
-def _optimizer(name: str) -> AbstractOptimizer | None:
+def _optimizer(name: str, graph: Graph) -> AbstractOptimizer | None:
     """The optimizer of a name; None of the one that searches have where nobody says."""
     from maniple.operators.training.optimizer_text import optimizer_named
 
-    return None if name == MOMENTUM else optimizer_named(name)
+    return None if name == MOMENTUM else optimizer_named(name, graph)
 
 
 def _predicted(
@@ -336,7 +333,8 @@ def _data_parallel_s(
     from maniple.strategies.named.data_parallel import DataParallel
     from maniple.strategies.simulation.simulation import Simulation
 
-    plan = replace(DataParallel().plan(Problem(graph, machine)), semantics=with_flush(like.semantics))
+    plan = DataParallel().plan(Problem(graph, machine, optimizer=optimizer))
+    plan = replace(plan, semantics=with_flush(like.semantics))
     return Simulation(graph, machine, plan, costs, optimizer).makespan_ns / 1e9
 
 

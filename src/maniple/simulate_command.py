@@ -57,7 +57,7 @@ def simulate(
     graph, world = planned_for(plan, loaded, model, batch, machine)
     said = dict(dict(loaded.explanation).get("", ()))
     tasks = costs_of_plan(costs or str(said.get(COSTS, ANALYTIC)), graph, world, loaded)
-    updated = optimizer_named(optimizer or str(said.get(OPTIMIZER, MOMENTUM)))
+    updated = optimizer_named(optimizer or str(said.get(OPTIMIZER, MOMENTUM)), graph)
     begun = time.perf_counter()
     simulation = Simulation(graph, world, loaded, tasks, updated)
     found = simulation.predict()

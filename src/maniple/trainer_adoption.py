@@ -13,6 +13,7 @@ from maniple.operators.lowering.home_move import MoveSizes, find_moves, in_turns
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.mapper_placement import map_plan
+from maniple.operators.training import loss_scale
 from maniple.process.error import ManipleError, RequestError
 from maniple.program_loader import ProgramLoader
 from maniple.runtime.execution.run_measurement import gather_bytes
@@ -26,6 +27,7 @@ from maniple.trainer_checkpoint import TrainerCheckpoint
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from maniple.operators.graph.graph import Graph
     from maniple.operators.lowering.home_move import HomeMove
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.plan.plan import Plan
@@ -99,7 +101,8 @@ class TrainerAdoption(TrainerCheckpoint):
         if self._mapper is not None:
             plan = map_plan(plan, self.graph, machine, self._mapper)
         old = self._weights
-        new = _settle(old, weights(self.graph, plan, machine, self._optimizer, self._runtime.regions))
+        made = weights(self.graph, plan, machine, self._optimizer, self._runtime.regions)
+        new = _settle(old, made, _read_alike(self.graph, self.plan, plan))
         loaded: dict[tuple[str, int], LoadedProgram] = {}
         load = ProgramLoader(self.graph, plan, machine, self._optimizer, new, self._runtime, loaded)
         try:
@@ -192,11 +195,30 @@ def cover(schedule: Schedule) -> Covered:
     return found
 
 
-def _settle(old: Mapping[str, Weight], new: Mapping[str, Weight]) -> dict[str, Weight]:
-    """The new weights; what lives where it did keeps its regions."""
-    return {
-        name: replace(weight, value=old[name].value, states=old[name].states)
-        if old[name].home == weight.home
-        else weight
-        for name, weight in new.items()
-    }
+def _settle(old: Mapping[str, Weight], new: Mapping[str, Weight], alike: frozenset[str]) -> dict[str, Weight]:
+    """The new weights; what lives where it did keeps its regions, its value only if it is read there as it was.
+
+    A value that a memory has read whole lies there whole: where less of it is read from now on it moves into less.
+
+    Args:
+        old: the weights.
+        new: the same with regions of their own.
+        alike: whose values are read as they were.
+    """
+    found = {}
+    for name, weight in new.items():
+        before = old[name]
+        if before.home == weight.home:
+            value = before.value if name in alike else weight.value
+            found[name] = replace(weight, value=value, states=before.states)
+        else:
+            found[name] = weight
+    return found
+
+
+def _read_alike(graph: Graph, old: Plan, new: Plan) -> frozenset[str]:
+    """What is trained with and kept that each memory reads as before, for as long."""
+    other = {name for name, operator in new.operators if operator != old.operator(name)}
+    read = {operand for node in graph.nodes if node.name in other for operand in node.operands}
+    lasting = [tensor.name for tensor in graph.lasting if tensor.id not in read]
+    return frozenset({loss_scale.NAME, *(name for name in lasting if old.weight(name).copy == new.weight(name).copy)})

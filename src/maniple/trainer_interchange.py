@@ -12,9 +12,6 @@ import torch
 
 from maniple import checkpoint
 from maniple.checkpoint import SavedFile
-from maniple.operators.lowering.weight import STEP
-from maniple.operators.training import loss_scale
-from maniple.operators.training.torch_rule import TorchRule
 from maniple.process.error import RequestError, RunError, nearest
 from maniple.process.file_entry import read_json
 from maniple.regions.rectangle import Rect
@@ -30,19 +27,18 @@ from maniple.runtime.storage.block_file import (
     whole_tensors,
 )
 from maniple.runtime.storage.copy_kernels import torch_dtype
+from maniple.torch_state import TorchState
 from maniple.trainer_measures import TrainerMeasures
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__: list[str] = []
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 """What Hugging Face calls the files of a model."""
-TORCH_NAMES = {"momentum": "momentum_buffer"}
-"""What torch calls a state that has another name here."""
 
 
 class TrainerInterchange(TrainerMeasures):
@@ -184,101 +180,43 @@ class TrainerInterchange(TrainerMeasures):
                 yield from bytes_of(stored.read(of, Rect.of_shape(own[of].shape), own[of].dtype))
 
     @in_turn
-    def torch_optimizer_state(self) -> dict[str, Any]:
+    def torch_optimizer_state(self, kind: str | None = None, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Give what the state dict of torch's optimizer of this kind would be, whole, on every rank.
 
-        Its groups are the parameters that no pattern names and then those of each pattern, in the graph's order, with
-        their names under `param_names`.
+        Its groups are the parameters that no pattern names and then those of each pattern, with their names under
+        `param_names`.
+
+        Args:
+            kind: torch's name of the optimizer, where groups have several: ``Muon``, ``AdamW``.
+            names: the trained parameters in the order in which torch's optimizer has them, such as that of
+                `module.named_parameters()`; default the graph's.
+
+        Raises:
+            RequestError: torch has no such optimizer, or the names are not those of the parameters.
         """
-        state = self.optimizer_state()
-        rows, made = self._torch_twin()
-        found = made.state_dict()
-        places = [name for row in rows for name in row]
-        steps = float(state[STEP]) - float(_scale_of(state)[1])
-        for place, name in enumerate(places):
-            held: dict[str, Any] = {}
-            for key, template in found["state"].get(place, {}).items():
-                ours = next((own for own, theirs in TORCH_NAMES.items() if theirs == key), key)
-                if key == STEP:
-                    held[key] = torch.tensor(steps) if isinstance(template, torch.Tensor) else steps
-                elif f"{name}.{ours}" in state:
-                    held[key] = state[f"{name}.{ours}"]
-            found["state"][place] = held
-        for group, row, numbers in zip(found["param_groups"], rows, self.hyper.rows(), strict=True):
-            group.update(numbers, param_names=list(row))
-        return found
+        form = TorchState.of(self._optimizer, self.graph, kind, names)
+        return form.told(self.optimizer_state(), self.hyper.rows())
 
     @in_turn
-    def load_torch_optimizer_state(self, given: Mapping[str, Any]) -> None:
+    def load_torch_optimizer_state(
+        self, given: Mapping[str, Any], kind: str | None = None, names: Sequence[str] | None = None
+    ) -> None:
         """Take the state dict of torch's optimizer of this kind, by the names of its parameters, else in their order.
 
         Args:
             given: as `torch.optim.Optimizer.state_dict` gives it, the same on every rank.
+            kind: see ``torch_optimizer_state``; the state of other kinds stays.
+            names: see ``torch_optimizer_state``.
 
         Raises:
             RequestError: other groups or parameters, a parameter that has seen another number of steps, or state of
                 another optimizer; nothing is changed then.
         """
-        rows, _ = self._torch_twin()
-        groups = given["param_groups"]
-        if [len(group["params"]) for group in groups] != [len(row) for row in rows]:
-            sizes = [len(row) for row in rows]
-            raise RequestError(f"torch's optimizer state: expected groups of {sizes} parameters, in that order")
-        names: dict[Any, str] = {}
-        for group, row in zip(groups, rows, strict=True):
-            named = group.get("param_names") or row
-            if sorted(named) != sorted(row):
-                raise RequestError(f"torch's optimizer state: expected parameters {', '.join(row)}, got {named}")
-            names.update(zip(group["params"], named, strict=True))
-        found: dict[str, torch.Tensor] = {}
-        steps: set[int] = set()
-        for place, held in given["state"].items():
-            for key, value in held.items():
-                if key == STEP:
-                    steps.add(int(value))
-                else:
-                    ours = next((own for own, theirs in TORCH_NAMES.items() if theirs == key), key)
-                    found[f"{names[place]}.{ours}"] = value
-        if len(steps) > 1:
-            raise RequestError(f"torch's optimizer state: parameters have seen different numbers of steps: {steps}")
-        wanted = self._hyper_of(groups)
-        # Without a count, all that counts is whether there was a first step.
-        scale, skipped = _scale_of(self.optimizer_state())
-        taken = torch.tensor(max(steps, default=int(bool(found))) + skipped)
-        self.load_optimizer_state({**found, **scale, STEP: taken})
-        self.hyper.restore(wanted)
-
-    def _hyper_of(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [{name: group[name] for name in row} for group, row in zip(groups, self.hyper.rows(), strict=True)]
-
-    def _torch_twin(self) -> tuple[list[list[str]], torch.optim.Optimizer]:
-        """The names of each group's parameters, and torch's optimizer of the kind after a step of small ones.
-
-        Raises:
-            RequestError: torch has no such optimizer.
-        """
-        own = self._optimizer
-        if isinstance(own, TorchRule):
-            kind, options = own.kind, dict(own.options)
-        else:
-            kind, options = type(own).__name__, {name: getattr(own, name) for name in own.options_of_groups}
-        torchs = getattr(torch.optim, kind, None)
-        if torchs is None:
-            raise RequestError(f"torch has no optimizer {kind!r}; take optimizer_state")
-        rows: list[list[str]] = [[] for _ in range(own.rows[0])]
-        small: list[list[torch.nn.Parameter]] = [[] for _ in rows]
-        for tensor in self.graph.parameters:
-            rows[own.row_of(tensor.name)].append(tensor.name)
-            made = torch.nn.Parameter(torch.zeros((1,) * len(tensor.shape), dtype=torch_dtype(tensor.dtype)))
-            made.grad = torch.zeros_like(made)
-            small[own.row_of(tensor.name)].append(made)
-        groups = [{"params": row, **dict(extra)} for row, extra in zip(small, self._extras(), strict=True)]
-        twin: torch.optim.Optimizer = torchs(groups, **options)
-        twin.step()
-        return rows, twin
-
-    def _extras(self) -> list[Mapping[str, Any]]:
-        return [{}, *(dict(options) for _, options in self._optimizer.groups)]
+        form = TorchState.of(self._optimizer, self.graph, kind, names)
+        state, numbers = form.taken(given, self.optimizer_state(), self.hyper.rows())
+        self.hyper.check(numbers)
+        self.load_optimizer_state(state)
+        self.hyper.restore(numbers)
 
 
 def _tensors(path: Path) -> dict[str, StoredBlock]:
@@ -307,14 +245,3 @@ def _cast(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:
     if not (value.is_floating_point() and wanted.is_floating_point):
         raise RequestError(f"{name}: expected {dtype}, got {str(value.dtype)[6:]}, which is not cast")
     return value.to(wanted)
-
-
-def _scale_of(state: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], int]:
-    """What of an optimizer's state is the scale of the loss, and how many steps were skipped for it.
-
-    torch's optimizers know nothing of either: they count the steps that were taken.
-    """
-    name = loss_scale.NAME
-    found = {key: value for key, value in state.items() if key == name or key.startswith(f"{name}.")}
-    skipped = found.get(f"{name}.{loss_scale.COUNTS[-1]}")
-    return found, 0 if skipped is None else int(skipped)

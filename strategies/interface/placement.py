@@ -171,7 +171,7 @@ def complete(
         graph=graph.fingerprint(),
         machine=machine.fingerprint(),
         operators=operators,
-        weights=default_homes(graph, operators, machine),
+        weights=default_homes(graph, operators, machine, problem.optimizer),
         strategy=strategy,
         explanation=explanation,
     )

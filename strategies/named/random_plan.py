@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.plan.plan import OperatorPlan, Plan, WeightPlan
+from maniple.operators.plan.weight_home import turns_of
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class RandomPlan(AbstractDirectStrategy):
             named = tuple((factor.name, degree) for factor, degree in zip(factors, degrees, strict=True))
             operators.append((node.name, OperatorPlan(named, processors, replicas)))
         weights: list[tuple[str, WeightPlan]] = []
+        whole = turns_of(graph, problem.optimizer)
         for parameter in graph.lasting:
-            degrees, replicas, processors = _draw(chance, parameter.shape, count)
+            shape = (1,) * len(parameter.shape) if parameter.name in whole else parameter.shape
+            degrees, replicas, processors = _draw(chance, shape, count)
             weights.append((parameter.name, WeightPlan(degrees, processors, replicas)))
         return Plan(
             graph=graph.fingerprint(),

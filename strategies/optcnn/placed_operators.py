@@ -15,7 +15,7 @@ import numpy as np
 
 from maniple.operators.lowering.fusion.fused_launch import alike
 from maniple.operators.operator.operator import HALF_DTYPES
-from maniple.operators.plan.weight_home import home_among, planned_home, users_of
+from maniple.operators.plan.weight_home import home_among, planned_home, turns_of, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.descent import SGD
 from maniple.regions.columns.boxes import HIGH, LOW
@@ -61,6 +61,7 @@ class PlacedOperators:
         graph, self.machine = problem.graph, problem.machine
         self._optimizer = problem.optimizer or SGD(lr=0.1, momentum=0.9)
         self.plan_free = PlanFreeStep(graph, {}, self.machine, self._optimizer)
+        self._turns = turns_of(graph, self._optimizer)
         self.choices = choices
         self._space = space
         self._nodes, self._tensors = self.plan_free.nodes, graph.tensors
@@ -221,7 +222,7 @@ class PlacedOperators:
     def _home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         users = [self.users(tensor, number, choice) for number, choice in zip(operators, choices, strict=True)]
         shape = self._tensors[tensor].shape
-        return self.home_boxes(tensor, home_among(shape, users, 0))
+        return self.home_boxes(tensor, home_among(shape, users, 0, self._turns.get(self._tensors[tensor].name)))
 
     def users(self, tensor: int, number: int, choice: Choice) -> Users:
         """The tiles of a weight that an operator uses, and who uses them."""
@@ -254,10 +255,9 @@ class PlacedOperators:
         touched: Column = np.full(len(updated[0][1].blocks), sum(prod(shape) * size for shape, size in shapes))
         flops, again = np.zeros(len(touched)), []
         for tensor, boxes in updated:
-            volumes = _volumes(boxes.blocks)
             own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
-            each_flops, each_bytes = own.cost(1, itemsize)
-            flops, touched = flops + each_flops * volumes, touched + each_bytes * volumes
+            each_flops, each_bytes = own.cost(boxes.home.extents, itemsize)
+            flops, touched = flops + each_flops, touched + each_bytes
             form, place = self.place(operator, choice).form, self._nodes[operator].operands.index(tensor)
             inside = next(own for own, end in form.bound.items() if end == ("operand", place))
             again.append(partial(form.lowering.update, form.lowering.graph.tensors[inside].name, boxes.home))

@@ -23,7 +23,7 @@ from maniple.operators.lowering.weight import Weight, scale_home, weights
 from maniple.operators.lowering.working_copy import COPY, WorkingCopies
 from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.version_semantics import optimizer_under
-from maniple.operators.plan.weight_home import default_home, planned_home
+from maniple.operators.plan.weight_home import default_home, planned_home, turns_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training import loss_scale
 from maniple.process.error import RequestError
@@ -125,6 +125,7 @@ class ExpandedProgram:
         self._numbers = {key: region for region, key in self._keys.items()}
         self.homes: dict[str, HomeBoxes] = {}
         self._scale_home = HomeBoxes.of(scale_home(machine))
+        self._turns = turns_of(graph, optimizer)
         self._precise = apply_semantics(graph, dict(plan.semantics))
         self._now: dict[str, Any] = {"plan": plan, "held": held, "lived": ({}, ()), "launches": {}}
         self._settle(dict(plan.weights))
@@ -210,7 +211,8 @@ class ExpandedProgram:
                 wanted |= {operand for operand in node.operands if operand in lasting}
                 written = {buffer for buffer, value in self.graph.assignments.items() if value in node.results}
                 wanted |= written - read
-        homes = {lasting[t]: default_home(self.graph, plan.operators, lasting[t], self.machine) for t in sorted(wanted)}
+        names, table = [lasting[tensor] for tensor in sorted(wanted)], dict(plan.operators)
+        homes = {name: default_home(self.graph, table, name, self.machine, self._turns.get(name)) for name in names}
         olds = {name: plan.weight(name) for name in homes}
         return {name: replace(home, copy=olds[name].copy, sums=olds[name].sums) for name, home in homes.items()}
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from maniple.operators.lowering.fusion.fused_launch import alike
 from maniple.operators.lowering.weight import scale_home
-from maniple.operators.plan.weight_home import home_among, planned_home, users_of
+from maniple.operators.plan.weight_home import home_among, planned_home, turns_of, users_of
 from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import hulls
@@ -63,6 +63,7 @@ class Program:
         self.plan_free, self.costs, self.shapes = plan_free, costs, shapes
         machine = plan_free.machine
         self._memory_of = memory_by_processor(machine)
+        self._turns = turns_of(plan_free.graph, plan_free.optimizer)
         self._ports = np.asarray([machine.processors_of(memory.id)[0] for memory in machine.memories], dtype=np.int64)
         self.table = LaunchTable()
         """Its launches."""
@@ -327,15 +328,18 @@ class Program:
         producer = self.plan_free.producer.get(self.plan_free.assignments.get(tensor, -1))
         first = 0 if producer is None else self.operators[producer].processors[0]
         shape = self.plan_free.tensors[tensor].shape
-        return self._find(self._home, shape, self._find(self._settle, shape, uses, first))
+        turn = self._turns.get(self.plan_free.tensors[tensor].name)
+        return self._find(self._home, shape, self._find(self._settle, shape, uses, first, turn))
 
-    def _settle(self, shape: Shape, uses: tuple[tuple[int, int, OperatorPlan], ...], first: int) -> WeightPlan:
+    def _settle(
+        self, shape: Shape, uses: tuple[tuple[int, int, OperatorPlan], ...], first: int, turn: int | None
+    ) -> WeightPlan:
         """The default home of a weight; of one that nothing reads it is where `first` says."""
         users, plan_free = [], self.plan_free
         for kind, place, config in uses:
             node = plan_free.nodes[plan_free.kind.index(kind)]
             users.append(users_of(plan_free.graph.bound(node), place, config))
-        return home_among(shape, users, first)
+        return home_among(shape, users, first, turn)
 
     def _home(self, shape: Shape, plan: WeightPlan) -> HomeBoxes:
         return HomeBoxes.of(planned_home(shape, plan, self._memory_of))

@@ -97,7 +97,7 @@ def first_evaluation(problem: Problem) -> Evaluation:
 def _at_home(problem: Problem, plan: Plan) -> Plan:
     """The plan with the default home of each weight: they follow operators, which a search changes."""
     graph, machine = problem.graph, problem.machine
-    homes = dict(default_homes(graph, plan.operators, machine))
+    homes = dict(default_homes(graph, plan.operators, machine, problem.optimizer))
     named = tuple((name, replace(homes[name], copy=old.copy, sums=old.sums)) for name, old in plan.weights)
     return replace(plan, weights=named)
 

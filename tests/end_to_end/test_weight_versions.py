@@ -10,21 +10,23 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 import torch
 from chained_stages import apart, batches, listed, pairs
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "flowing.py"
 STEPS, STOP_S = 30, 10.0
 
 
-def launch(*arguments: str, transport: str) -> subprocess.Popen[str]:
+def launch(*arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()) -> Popen[str]:
     hosts = ("--ranks-per-node", "3") if transport == "shared" else ("--nodes", "3")
-    command = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, str(SCRIPT), *arguments]
-    return subprocess.Popen(
+    run = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, *options]
+    command = [*run, str(script), *arguments]
+    return Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -72,3 +74,22 @@ def test_a_rank_that_is_killed_without_a_flush_is_named(tmp_path: Path, rank: in
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_run_that_was_killed_goes_on_from_its_checkpoint_with_a_new_ramp(tmp_path: Path) -> None:
+    """The losses and weights after the checkpoint are those of a pipeline that was empty there: stages read its."""
+    out, folder = tmp_path / "out.json", tmp_path / "saved"
+    again = SCRIPT.with_name("flowing_again.py")
+    run = launch(str(out), "stash", str(folder), transport="shared", script=again, options=("--max-restarts", "1"))
+    _, errors = run.communicate(timeout=100)
+    assert run.returncode == 0, errors
+    assert "SIGKILL" in errors
+    told = json.loads(out.read_text())
+    assert told["attempt"] == 1
+    begun, last = (
+        {name: torch.tensor(value, dtype=torch.float64) for name, value in told[when].items()}
+        for when in ("first", "last")
+    )
+    losses, had = listed(begun, batches(22)[10:], "stash", "descent")
+    assert told["losses"] == pytest.approx(losses, abs=1e-10)
+    assert apart(pairs(last), [own[-1] for own in had]) < 1e-10

@@ -12,6 +12,9 @@ from thread_ranks import run_on_ranks
 import maniple as mp
 from maniple.operators.pipeline_order.version_rule import RULES
 from maniple.runtime.control.world import World
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.simulation.simulation import Simulation
 
 WITHIN = 1e-10
 STEPS = 30
@@ -158,3 +161,48 @@ def test_no_more_versions_are_kept_than_the_rule_needs(rule: str, kept: tuple[in
         inputs = f"relu_{stage - 1}" if stage > 1 else "relu" if stage else "x"
         assert places.get(inputs, 1) == 4 - stage, "mini-batches in flight at a stage"
         assert held == different == sum(places.values())
+
+
+def allocated(rule: str, batch: int, width: int) -> tuple[list[int], list[int]]:
+    """The bytes that the allocator gave each of four ranks for a run, a stage each, and those that are simulated."""
+    graph = chain(4, batch, width)
+    plan, optimizer = flowing(graph, 4, rule), OPTIMIZERS["momentum"][0]
+
+    def body(world: World) -> tuple[int, Machine]:
+        with mp.Trainer(graph, plan, optimizer=optimizer, seed=1, world=world) as trainer:
+            list(trainer.run({"x": x, "y": y} for x, y in batches(6, batch, width)))
+            memories = RankRuntime.of(world).memories.values()
+            return sum(memory.allocated_bytes() for memory in memories), trainer.machine
+
+    found = run_on_ranks(4, body)
+    return [size for size, _ in found], list(
+        Simulation(graph, found[0][1], plan, optimizer=optimizer).predict().memory_bytes
+    )
+
+
+def test_the_bytes_of_each_stage_are_those_of_the_table() -> None:
+    """Measured by the allocator: versions of weights, and what is kept of each mini-batch in flight.
+
+    of a stage    0    1    2    3
+    latest        what the others are above
+    stash         3 W  2 W  1 W  0        versions beyond the newest, of a weight of W bytes
+    vertical_sync 3 W  3 W  3 W  3 W      and as many of a bias as forward reads
+    more samples  2*4  2*3  2*2  2*1      input and result of each mini-batch in flight, p - i of them
+                  + 2  + 3  + 3  + 1      what lives within a run
+    """
+    width, batch = 64, 16
+    weight, bias = width * width * 8, width * 8
+    found = {rule: allocated(rule, batch, width) for rule in ("latest", "stash", "vertical_sync", "spectrain")}
+    for measured, simulated in found.values():
+        assert measured == simulated
+    latest = found["latest"][0]
+
+    def more(rule: str) -> list[int]:
+        return [one - other for one, other in zip(found[rule][0], latest, strict=True)]
+
+    assert more("stash") == [3 * weight, 2 * weight, weight, 0]
+    assert more("vertical_sync") == [3 * weight + stage * bias for stage in range(4)]
+    assert all(extra <= weight + 8 * bias for extra in more("spectrain")), "no more than a predicted copy"
+    larger, _ = allocated("latest", 2 * batch, width)
+    samples = [(one - other) / (batch * width * 8) for one, other in zip(larger, latest, strict=True)]
+    assert samples == [2 * 4 + 2, 2 * 3 + 3, 2 * 2 + 3, 2 * 1 + 1]

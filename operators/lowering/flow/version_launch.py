@@ -72,8 +72,8 @@ class PredictBinder(PureBinder):
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
         target, value, *others = (there(view) for view in views)
-        states, numbers = tuple(others[:-1]), others[-1]
-        return self.predictor.bind(self.optimizer, value, states, cores, numbers[self.row], self.delay, target)
+        states, row = tuple(others[:-1]), self.optimizer.row_in(others[-1], self.row)
+        return self.predictor.bind(self.optimizer, value, states, cores, row, self.delay, target)
 
 
 @dataclass(frozen=True)

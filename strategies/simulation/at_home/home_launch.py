@@ -53,7 +53,7 @@ class Passing:
         used: what each task uses.
         regions: what it uses, and how.
         again: makes the launch that the runtime would run.
-        flops: operations for each element.
+        flops: operations of each task, or of all alike.
         whole: what each task uses whole, after the rest, and how.
     """
 
@@ -63,7 +63,7 @@ class Passing:
     used: Boxes
     regions: Sequence[tuple[RegionKey, int]]
     again: Callable[[], Launch]
-    flops: float = 0.0
+    flops: Column | float = 0.0
     whole: Sequence[tuple[RegionKey, int]] = ()
 
 
@@ -89,7 +89,8 @@ class HomeLaunches:
         first = np.diff(home.colors, prepend=-1) != 0
         again = partial(form.lowering.norm, self._inside(tensor, form), home)
         regions: list[tuple[RegionKey, int]] = [(("gradient", -1, tensor), READ)]
-        placed, flops = (home.processors[first], home.colors[first], boxes.blocks[first]), float(NORM_FLOPS)
+        placed = home.processors[first], home.colors[first], boxes.blocks[first]
+        flops = NORM_FLOPS * _volumes(placed[-1])
         return self.passing(Passing(name, *placed, regions, again, flops, ((SQUARES, REDUCE),)))
 
     def _inside(self, tensor: int, form: OperatorForm) -> str:
@@ -143,7 +144,7 @@ class HomeLaunches:
         regions += [(("state", n, tensor), READ_WRITE) for n in range(len(own.states))]
         again = partial(form.lowering.update, self._inside(tensor, form), home)
         whole = [(key, READ) for key in plan_free.whole]
-        return Passing(f"{name}.update", *placed, regions, again, float(own.flops), whole)
+        return Passing(f"{name}.update", *placed, regions, again, own.work(home.extents), whole)
 
     def passing(self, given: Passing) -> PlacedLaunch:
         """A launch whose tasks use the same boxes of all its regions but those that each uses whole."""
@@ -174,7 +175,7 @@ def _volumes(used: Boxes) -> Column:
 
 def _operations(given: Passing) -> Rates:
     """What each task of a launch computes."""
-    operations: Rates = given.flops * _volumes(given.used).astype(np.float64)
+    operations: Rates = np.zeros(len(given.processors)) + given.flops
     return operations
 
 

@@ -134,7 +134,7 @@ def test_costs_and_groups() -> None:
     assert [optimizer.row_of(name) for name in ("a.bias", "a.weight", "b.weight")] == [1, 2, 0]
     assert optimizer.rows == (3, 6)
     assert optimizer.of("a.weight").arguments()["lr"] == 1.0
-    assert optimizer.cost(10, 4) == (140, 160)
+    assert optimizer.cost((2, 5), 4) == (140, 160)
     assert mp.optim.SGD is mp.SGD
 
 
