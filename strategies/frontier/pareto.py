@@ -26,6 +26,7 @@ from maniple.process.error import RequestError
 from maniple.process.inventory import available_cores
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.frontier.additive_model import Model, additive_model
+from maniple.strategies.frontier.cube import cube_splits
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import Solution, solve
 from maniple.strategies.frontier.homes import weight_plan
@@ -96,7 +97,7 @@ class Pareto(AbstractStrategy[ParetoState]):
     name: ClassVar[str] = "pareto"
     needs_budget: ClassVar[bool] = False
     objectives: ClassVar[tuple[str, ...]] = ("time", "memory", "pareto")
-    spaces: ClassVar[tuple[str, ...]] = ("recompute",)
+    spaces: ClassVar[tuple[str, ...]] = ("recompute", "cube")
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it."""
@@ -105,7 +106,8 @@ class Pareto(AbstractStrategy[ParetoState]):
     def init(self, problem: Problem) -> ParetoState:
         """The state before the model."""
         space = Space.of(problem.graph, len(problem.machine.processors))
-        choices = tuple(full_splits(space, number) for number in range(len(space.names)))
+        splits = cube_splits if "cube" in problem.space else full_splits
+        choices = tuple(splits(space, number) for number in range(len(space.names)))
         asked = "recompute" in problem.space
         again = recomputable(problem.graph) if asked else (False,) * len(space.names)
         return ParetoState(problem, space, choices, again, RegionCache(problem.machine))

@@ -24,6 +24,8 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
 from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.plan import OperatorPlan
 from maniple.strategies.interface.layer import layers_of
@@ -52,12 +54,15 @@ class Choice:
         replicas: how many processors compute each part.
         start: the processor of the first task.
         stride: how many processors the next task's is further on, counted around the machine.
+        mesh: where tasks are not in a row: the processors as a mesh, row-major, of each of whose axes the extent and
+            the factor that it cuts, -1: replicas. Where several cut one factor, the last cuts finest.
     """
 
     degrees: tuple[int, ...]
     replicas: int = 1
     start: int = 0
     stride: int = 1
+    mesh: tuple[tuple[int, int], ...] = ()
 
     @property
     def tasks(self) -> int:
@@ -129,7 +134,10 @@ class OperatorSpace:
     def plan(self, choice: Choice) -> OperatorPlan:
         """The choice as the configuration of a plan."""
         named = tuple((factor.name, degree) for factor, degree in zip(self.factors, choice.degrees, strict=True))
-        places = ((choice.start + task * choice.stride) % self.processors for task in range(choice.tasks))
+        if choice.mesh:
+            places = _on_mesh(choice.mesh)
+        else:
+            places = [(choice.start + task * choice.stride) % self.processors for task in range(choice.tasks)]
         on = tuple(self.within[place] for place in places) if self.within else tuple(places)
         return OperatorPlan(named, on, choice.replicas, self.recompute)
 
@@ -252,6 +260,15 @@ def _splits(factors: tuple[BoundFactor, ...], processors: int) -> tuple[Split, .
         for degrees, tasks in vectors
         for replicas in range(1, 1 + (1 if _reduces(factors, degrees) else processors // tasks))
     )
+
+
+def _on_mesh(mesh: Sequence[tuple[int, int]]) -> list[int]:
+    """The place of each task, by factor and then by replica."""
+    extents = [extent for extent, _ in mesh]
+    # Replicas of a part are next to each other.
+    order = sorted(range(len(mesh)), key=lambda axis: (mesh[axis][1] < 0, mesh[axis][1], axis))
+    found: list[int] = np.arange(prod(extents)).reshape(extents).transpose(order).ravel().tolist()
+    return found
 
 
 def _reduces(factors: Sequence[BoundFactor], degrees: Sequence[int]) -> bool:

@@ -53,7 +53,8 @@ class Problem:
         micro_batches: into how many parts such a pipeline cuts the samples; None: they choose.
         inside: a plan whose stages are kept, for strategies that can: they change degrees and processors of operators
             within the processors of their stage, whose order and micro-batches stay.
-        space: what they are to choose besides, of what they know: ``recompute``, which results are computed again.
+        space: what they are to choose besides, of what they know: ``recompute``, which results are computed again;
+            ``cube``, layouts on the processors as a cube.
         weights: which versions of weights are read, for strategies that plan pipelines without a flush; None: there is
             one, and a step sees all updates before it.
     """
@@ -225,6 +226,6 @@ def asked_space(chosen: AbstractStrategy[Any], space: Sequence[str]) -> tuple[st
     asked = (space,) if isinstance(space, str) else tuple(dict.fromkeys(space))
     for name in asked:
         if name not in chosen.spaces:
-            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses recompute"
+            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses cube and recompute"
             raise RequestError(f"space: strategy {chosen.name!r} does not choose {name!r}{known}")
     return asked

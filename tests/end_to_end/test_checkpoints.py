@@ -11,7 +11,7 @@ import pytest
 
 from maniple.checkpoint import find, read_manifest
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(240), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "checkpointed.py"
 

@@ -13,7 +13,7 @@ from levelled import levelled, paired
 
 from maniple.runtime.machine.machine import Machine
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "digits.py"
 

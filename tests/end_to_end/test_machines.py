@@ -12,7 +12,7 @@ import pytest
 
 import maniple as mp
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "digits.py"
 

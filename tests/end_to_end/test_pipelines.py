@@ -21,7 +21,7 @@ import maniple as mp
 from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
 from maniple.runtime.control.world import World
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "pipelined.py"
 STOP_S = 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(90), pytest.mark.usefixtures("forked_launches")]
 
 PROGRAM = """
 import maniple as mp

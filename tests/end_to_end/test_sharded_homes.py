@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "sharded.py"
 

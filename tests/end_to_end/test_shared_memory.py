@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.jobs
+pytestmark = [pytest.mark.jobs, pytest.mark.usefixtures("forked_launches")]
 
 PROGRAM = """
 import json, resource, sys

@@ -16,7 +16,7 @@ import pytest
 import torch
 from chained_stages import apart, batches, listed, pairs
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "flowing.py"
 STEPS, STOP_S = 30, 10.0

@@ -1,7 +1,7 @@
 """Every CUDA kernel in numba's simulator, against float64 or bit for bit; test_cuda_kernels.py runs this file.
 
-Blocks have THREADS threads and the simulator runs each as a thread of Python, so the sizes are small: one below, one
-above a block.
+Blocks have THREADS threads and the simulator runs each as a thread of Python, so there are few, and sizes are small:
+one below, one above a block.
 """
 
 from __future__ import annotations

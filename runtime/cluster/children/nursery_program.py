@@ -139,11 +139,12 @@ def _fork_or_fail(rank: Asked) -> int:
         return -1
 
 
-def _go_on(rank: Asked) -> None:
+def go_on(rank: Asked) -> None:
+    """Be the program of a rank."""
     from maniple.runtime.cluster.children.becoming import become
 
     become(rank.argv, rank.variables, imported=rank.imported)
 
 
 if __name__ == "__main__":
-    _go_on(main(sys.argv[1:]))
+    go_on(main(sys.argv[1:]))

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
+# Blocks of fewer threads, each of which the simulator runs as one of Python's. (PTX is that of blocks as they are.)
+SMALL_BLOCKS = """
+import sys
+from maniple.runtime.devices import cuda_kernels
+cuda_kernels.THREADS = 32
+import pytest
+sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
 
 def test_every_cuda_kernel_in_the_simulator() -> None:
     checks = Path(__file__).parents[1] / "simulated_cuda.py"
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(checks)],
+        [sys.executable, "-c", SMALL_BLOCKS, str(checks)],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,
         text=True,

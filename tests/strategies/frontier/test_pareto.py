@@ -177,9 +177,7 @@ def test_a_strategy_is_asked_for_what_it_knows() -> None:
     graph, machine = graph_of(), mp.Machine.cpu(2)
     with pytest.raises(mp.RequestError, match="does not know the objective 'pareto', but time; ask strategy 'pareto'"):
         mp.search(graph, machine, strategy="optcnn", objective="pareto")
-    with pytest.raises(
-        mp.RequestError, match="'optcnn' does not choose 'recompute'; strategy 'pareto' chooses recompute"
-    ):
+    with pytest.raises(mp.RequestError, match="'optcnn' does not choose 'recompute'; strategy 'pareto' chooses cube"):
         mp.search(graph, machine, strategy="optcnn", space=["recompute"])
     with pytest.raises(mp.RequestError, match="does not choose 'recmpute'; did you mean 'recompute'"):
         mp.search(graph, machine, strategy="pareto", space="recmpute")

@@ -1,0 +1,83 @@
+"""`maniple run` in a process that has imported what it and its ranks import: a fork of one that all tests share.
+
+What is left out is imports alone. The nursery of its ranks is a fork of this process, made while it had no threads;
+the real one is an interpreter of its own: test_launch.py, test_nursery.py and others begin with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import maniple.rank_imports as rank_imports
+from maniple import cli
+from maniple.process import environment
+from maniple.runtime.cluster import agent, host_run, run, supervisor
+from maniple.runtime.cluster.children import nursery, nursery_program
+from maniple.runtime.cluster.children.child_process import ChildProcess, LocalProcess
+from maniple.runtime.cluster.launcher import Streams
+
+LOADED = (rank_imports, agent, host_run, run, supervisor)
+THREADS = dict.fromkeys(environment.THREAD_VARIABLES, "1")
+"""What numerical libraries read as they were imported: for ranks that have other counts there is a real nursery."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Be the launcher, in a given folder, with given variables; or the nursery that it may ask for; or its rank."""
+    given = json.loads(arguments[0])
+    sys.path.remove(str(Path(__file__).parent))
+    os.chdir(given["folder"])
+    os.environ.clear()
+    os.environ.update(given["variables"])
+    asks, answers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    prepared = os.fork()
+    if prepared == 0:
+        asks.close()
+        be_nursery(answers)
+        return
+    answers.close()
+
+    def start(
+        argv: Sequence[str], streams: Streams, environ: Mapping[str, str], inherited: Sequence[int]
+    ) -> ChildProcess | LocalProcess:
+        if THREADS.items() - environ.items():
+            return LocalProcess(argv, streams, environ, inherited)
+        told = json.dumps({"argv": list(argv), "variables": dict(environ), "inherited": list(inherited)})
+        socket.send_fds(asks, [told.encode()], [streams.stdout, streams.stderr, *inherited])
+        asks.close()
+        return ChildProcess(prepared)
+
+    nursery.LocalProcess = start  # type: ignore[misc,assignment]
+    cli.main(given["arguments"])
+
+
+def be_nursery(answers: socket.socket) -> None:
+    """Wait until a nursery is asked for, and be it; returns in ranks, whose program has ended."""
+    told, received, _, _ = socket.recv_fds(answers, 1 << 20, 250)
+    answers.close()
+    if not told:
+        os._exit(0)  # the launcher needed none
+    asked = json.loads(told)
+    os.setsid()
+    wanted = [1, 2, *asked["inherited"]]
+    above = max(*wanted, *received) + 1
+    copies = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, above) for number in received]
+    for number in received:
+        os.close(number)
+    for copy, number in zip(copies, wanted, strict=True):
+        os.dup2(copy, number)
+        os.close(copy)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.environ.clear()
+    os.environ.update(asked["variables"])
+    nursery_program.go_on(nursery_program.main(asked["argv"][2:]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
