@@ -26,7 +26,7 @@ import torch
 
 import maniple as mp
 from maniple.models import model
-from maniple.process.error import RequestError
+from maniple.process.error import RequestError, RunError
 from maniple.strategies.flow.spectrain import SpecTrain
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.strategy import Problem
@@ -133,7 +133,7 @@ def planned(graph: mp.Graph, stages: list[list[str]], machine: mp.Machine, rule:
 
 
 def train(run: Run) -> dict[str, object]:
-    """Train, and give the mean loss of the last tenth and the accuracy on what was held back."""
+    """Train; gives the mean loss of the last tenth and the accuracy on what was held back, None if it diverged."""
     x, y, test_x, test_y, _ = samples(run.data)
     graph, stages = network(run.data, run.stages)
     (world,) = mp.testing.local_worlds(1, processors=run.stages)
@@ -156,10 +156,15 @@ def train(run: Run) -> dict[str, object]:
             return losses, hits / len(test_y)
 
     begun = time.perf_counter()
-    ((losses, accuracy),) = mp.testing.run_on_worlds([world], program, 600.0)
-    tail = losses[-max(1, run.steps // 10) :]
-    loss = statistics.fmean(tail)
-    return {**asdict(run), "loss": loss, "accuracy": accuracy, "seconds": time.perf_counter() - begun}
+    found: dict[str, float | None] = {"loss": None, "accuracy": None}
+    try:
+        ((losses, accuracy),) = mp.testing.run_on_worlds([world], program, 600.0)
+    except RunError as error:
+        if "is NaN" not in str(error):
+            raise
+    else:
+        found = {"loss": statistics.fmean(losses[-max(1, run.steps // 10) :]), "accuracy": accuracy}
+    return {**asdict(run), **found, "seconds": time.perf_counter() - begun}
 
 
 def done(place: Path) -> dict[Run, dict[str, object]]:
@@ -176,19 +181,20 @@ def done(place: Path) -> dict[Run, dict[str, object]]:
 
 
 def table(found: dict[Run, dict[str, object]]) -> str:
-    """Mean and spread (standard deviation) over seeds, of losses and accuracies."""
+    """Mean and spread (standard deviation) over seeds, of losses and accuracies, of the runs that did not diverge."""
     groups: dict[Run, list[dict[str, object]]] = {}
     for run, told in found.items():
         groups.setdefault(replace(run, seed=0), []).append(told)
-    lines = ["| task | stages | optimizer | rate | rule | seeds | loss | accuracy % |", "|---" * 8 + "|"]
+    lines = ["| task | stages | optimizer | rate | rule | seeds | diverged | loss | accuracy % |", "|---" * 9 + "|"]
     order = {rule: place for place, rule in enumerate(RULES)}
     for run in sorted(groups, key=lambda one: (one.data, one.stages, one.optimizer, one.lr, order.get(one.rule, 9))):
-        told = groups[run]
-        cells = [run.data, run.stages, run.optimizer, f"{run.lr:g}", run.rule, len(told)]
+        told = [one for one in groups[run] if one["loss"] is not None]
+        cells = [run.data, run.stages, run.optimizer, f"{run.lr:g}", run.rule, len(groups[run])]
+        cells.append(len(groups[run]) - len(told))
         for what, scale in (("loss", 1.0), ("accuracy", 100.0)):
             values = [scale * float(str(one[what])) for one in told]
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{statistics.fmean(values):.3f} ± {spread:.3f}")
+            cells.append(f"{statistics.fmean(values):.3f} ± {spread:.3f}" if values else "")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -40,7 +40,15 @@ def test_what_is_done_is_read_and_a_line_that_was_cut_off_is_none(tmp_path: Path
     found = spectrain.done(place)
     assert list(found) == [replace(RUN, seed=0), RUN]
     assert spectrain.table(found).splitlines()[-1] == (
-        "| text | 3 | sgd | 0.05 | latest | 2 | 2.000 ± 1.414 | 50.000 ± 0.000 |"
+        "| text | 3 | sgd | 0.05 | latest | 2 | 0 | 2.000 ± 1.414 | 50.000 ± 0.000 |"
+    )
+
+
+def test_a_run_that_diverges_is_one_too() -> None:
+    found = spectrain.train(replace(RUN, lr=1e30, steps=12))
+    assert (found["loss"], found["accuracy"]) == (None, None)
+    assert spectrain.table({RUN: found, replace(RUN, seed=2): found}).splitlines()[-1] == (
+        "| text | 3 | sgd | 0.05 | latest | 2 | 2 |  |  |"
     )
 
 
