@@ -5,8 +5,9 @@
 
 Updates that follow one another are one launch where their weights have the same operators for readers and live alike:
 on the same processors, block for block. Their gradients are complete at the same time, so nobody waits longer, and
-nothing else is kept. So are assignments of buffers. The price of a launch is paid once. Where operators take turns each
-update keeps its own task, as one may come between two passes of a stage.
+nothing else is kept. So are assignments of buffers. The price of a task is paid once; on a device each block's body
+starts kernels of its own nevertheless. Where operators take turns each update keeps its own task, as one may come
+between two passes of a stage.
 """
 
 from __future__ import annotations
