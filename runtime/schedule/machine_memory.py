@@ -24,14 +24,12 @@ def planned_bytes(schedule: Schedule, lasting: Collection[int]) -> tuple[int, ..
         lasting: ids of the regions whose valid instances outlive the schedule.
     """
     machine = schedule.machine
-    groups = neighbours(machine)
     ranks = [frozenset(machine.memories_of(memory.rank)) for memory in machine.memories]
-    apart = all(group in ranks for group in groups)
     found: dict[int, int] = {}
-    for group in [frozenset().union(*groups)] if apart else groups:
+    for group in neighbours(machine):
         # All ranks of a group lay out the same steps, so the lifetimes that one of them finds hold for all.
-        holds = RankInstances(schedule, group, lasting)
-        lanes = Layout(schedule, ranks[min(group)], () if apart else group, holds.temporary).lanes()
+        holds, here = RankInstances(schedule, group, lasting), ranks[min(group)]
+        lanes = Layout(schedule, here, () if group == here else group, holds.temporary).lanes()
         found |= holds.needs(holds.plan(lanes.lifetimes))
     return tuple(size for _, size in sorted(found.items()))
 

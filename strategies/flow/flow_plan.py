@@ -9,25 +9,42 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from maniple.operators.graph.graph import Graph
 from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS
 from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name, version_names, version_rule
 from maniple.process.error import RequestError
+from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.pipeline.stage_unit import without_parting
-from maniple.strategies.segmentation.finalists import Finalist
+from maniple.strategies.segmentation.finalists import Finalist, load_simulator
 from maniple.strategies.segmentation.order_search import stage_times
+from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import staged
 
 if TYPE_CHECKING:
     from maniple.operators.pipeline_order.version_rule import VersionRule
     from maniple.operators.plan.plan import Term
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.interface.strategy import AbstractDirectStrategy
     from maniple.strategies.pipeline.cost_graph import CostGraph
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 
 __all__: list[str] = []
+
+PREDICTED = "spectrain"
+"""A rule that every strategy without a flush knows."""
+
+
+def load_flows(strategy: AbstractDirectStrategy) -> None:
+    """Compile what simulates runs without a flush, or load it: the strategy plans the smallest pipeline."""
+    load_compiled()
+    load_simulator()
+    graph = Graph("smallest")
+    x, y = graph.input("x", (2, 2)), graph.input("y", (2,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(graph.relu(graph.linear(x, 2)), 2), y))
+    strategy.plan(Problem(graph, Machine.cpu(2), weights=PREDICTED))
 
 
 def asked_rule(problem: Problem, strategy: str) -> VersionRule:

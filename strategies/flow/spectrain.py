@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.training.prediction import PREDICTORS
 from maniple.process.error import RequestError
-from maniple.strategies.flow.flow_plan import asked_rule, flow_assumptions, flow_costs, flow_finalist
+from maniple.strategies.flow.flow_plan import asked_rule, flow_assumptions, flow_costs, flow_finalist, load_flows
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.segmentation.finalists import choose, load_simulator
-from maniple.strategies.segmentation.segment import load_compiled, segment
+from maniple.strategies.segmentation.finalists import choose
+from maniple.strategies.segmentation.segment import segment
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
@@ -43,8 +43,7 @@ class SpecTrain(AbstractDirectStrategy):
 
     def load_compiled(self) -> None:
         """Compile the searches of pipelines and the simulator, or load them."""
-        load_compiled()
-        load_simulator()
+        load_flows(self)
 
     def plan(self, problem: Problem) -> Plan:
         """The plan for a problem.
