@@ -21,7 +21,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -40,6 +42,8 @@ __all__: list[str] = []
 
 # A process that was killed is gone in milliseconds.
 _END_S = 30.0
+# What an import left in the nursery's group may live on, and is not waited for any longer than this.
+_ORPHAN_END_S = 0.5
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 READ_AT_IMPORT = (*THREAD_VARIABLES, "PYTHONUNBUFFERED")
 """Variables of a rank, the same for all ranks of a host, that the interpreter or a library reads when it begins."""
@@ -116,6 +120,7 @@ class Nursery:
         self._complete = False
         self._born: dict[int, ChildProcess] = {}
         self._failed: dict[int, int] = {}
+        self._orphans: list[int] = []
 
     def bear(self, command: RankCommand, streams: Streams) -> Newborn:
         """Have a rank forked as soon as the imports are done.
@@ -166,11 +171,7 @@ class Nursery:
             if not said:
                 self._close()
                 return
-            heard: dict[str, int] = json.loads(said)
-            if "pid" in heard:
-                self._born[heard["rank"]] = ChildProcess(heard["pid"])
-            else:
-                self._failed[heard["rank"]] = heard["status"]
+            self._hear(said)
 
     def end(self) -> bool:
         """End the nursery, and so all ranks that are not there yet; says whether it was there."""
@@ -184,9 +185,17 @@ class Nursery:
         """Wait until the nursery has ended and all that it said was heard; says whether it has."""
         if not self._process.wait(timeout_s):
             return False
-        self.look()
-        self._close()  # a go-between that was left may still hold its end
+        self._close()
         return True
+
+    def _hear(self, said: bytes) -> None:
+        heard: dict[str, int] = json.loads(said)
+        if "orphan" in heard:
+            self._orphans.append(heard["orphan"])
+        elif "pid" in heard:
+            self._born[heard["rank"]] = ChildProcess(heard["pid"])
+        else:
+            self._failed[heard["rank"]] = heard["status"]
 
     def _tell(self, connection: socket.socket) -> None:
         while self._wanted:
@@ -208,15 +217,32 @@ class Nursery:
         self._wanted.clear()
 
     def _close(self) -> None:
-        """Let go of a nursery that has ended or ends."""
+        """Let go of a nursery that has ended or ends, and of what it was forking.
+
+        Its end of the socket is held by that, too: a rank that nobody let go on says so and ends, and is seen to end.
+        """
         if self._socket is None:
             return
+        connection, self._socket = self._socket, None
         self._forget_wanted()
-        self._socket.close()
-        self._socket = None
         self._process.kill()
         self._process.wait(_END_S)
+        connection.settimeout(_END_S)
+        with connection, suppress(OSError):
+            while said := connection.recv(1000):
+                self._hear(said)
+        _see_end(-self._process.pid)  # go-betweens: then what they forked is this process's child
+        for pid in set(self._orphans) - {child.pid for child in self._born.values()}:
+            _see_end(pid)
         _adopt_orphans(self._before)
+
+
+def _see_end(pid: int) -> None:
+    """Take note that a child, or all children of a group, have ended, which they are about to."""
+    end = time.monotonic() + _ORPHAN_END_S
+    with suppress(ChildProcessError):
+        while os.waitpid(pid, os.WNOHANG)[0] or time.monotonic() < end:
+            time.sleep(0.001)
 
 
 def _adopt_orphans(flag: int = 1) -> int:

@@ -95,10 +95,9 @@ def _fork(rank: Asked, connection: socket.socket) -> bool:
     if between == 0:
         os.close(told)
         os.close(goes)
-        connection.close()
         if _fork_or_fail(rank) != 0:
             os._exit(0)
-        _wait_for_parent(rank, tells, waits)
+        _wait_for_parent(rank, tells, waits, connection)
         return True
     for end in (tells, waits):
         os.close(end)
@@ -114,18 +113,22 @@ def _fork(rank: Asked, connection: socket.socket) -> bool:
     return False
 
 
-def _wait_for_parent(rank: Asked, tells: int, waits: int) -> None:
-    """Wait until this process is the child of who asked for it, and known there; else end."""
+def _wait_for_parent(rank: Asked, tells: int, waits: int, connection: socket.socket) -> None:
+    """Wait until this process is the child of who asked for it, and known there; else say that it was, and end."""
     from maniple.runtime.cluster.parent_death import tie_to
 
     os.setsid()
     for standard, stream in enumerate(rank.streams):
         os.dup2(stream, standard)
         os.close(stream)
-    os.write(tells, b"%d" % os.getpid())
+    with suppress(BrokenPipeError):  # the nursery was killed
+        os.write(tells, b"%d" % os.getpid())
     os.close(tells)
     if os.read(waits, 1) != b".":
+        with suppress(OSError):
+            connection.send(json.dumps({"orphan": os.getpid()}).encode())
         os._exit(1)
+    connection.close()
     os.close(waits)
     tie_to(rank.parent)
 
