@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +54,7 @@ def ranks(
     folder: Path, *programs: tuple[str, ...], imports: str | None = "colorsys", inherited: tuple[int, ...] = ()
 ) -> Iterator[list[RankProcess]]:
     """Ranks of one launch, whose output goes to files; all are ended, and none is a zombie."""
+    before = children()  # of other tests of this process
     launcher, started, request = LocalLauncher(), list[RankProcess](), LaunchRequest(programs[0], imports=imports)
     with launcher.preparing(request, max(2, len(programs))):
         for rank, program in enumerate(programs):
@@ -68,8 +69,25 @@ def ranks(
             process.kill()
         waited = [process.wait(TIMEOUT_S) for process in started]
         assert all(waited)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert children() <= before
+
+
+def children() -> set[int]:
+    """The numbers of this process's children, zombies among them."""
+    found: set[int] = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = status.read_text(encoding="utf-8").rpartition(")")[2].split()[1]
+            found |= {int(status.parent.name)} if int(parent) == os.getpid() else set()
+    return found
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is no more, or waits for its parent to look: for this one, where another nursery is open."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in {"Z", "X"}
+    except OSError:
+        return True
 
 
 def ended(process: RankProcess) -> int:
@@ -261,7 +279,7 @@ def test_ranks_end_with_who_asked_for_them(program: Callable[[str], str], tmp_pa
         pids = [nursery_of(tmp_path / str(rank)) for rank in range(2)]
         asker.kill()
     for pid in pids:
-        until(lambda pid=pid: not Path(f"/proc/{pid}").exists() or None)
+        until(lambda pid=pid: has_ended(pid) or None)
 
 
 def test_which_ranks_are_forked(program: Callable[[str], str], tmp_path: Path) -> None:
