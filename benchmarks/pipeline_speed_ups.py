@@ -83,7 +83,8 @@ def zoo_row(name: str, devices: int) -> tuple[str, float, float]:
         speed_ups.append(alone_s / (plan.predicted.step_s or math.inf))
         cells += [dict(dict(plan.explanation)[""])["found by"], f"{speed_ups[-1]:.2f}"]
         cells += [f"{cap(devices, plan.pipeline.micro_batches):.2f}"] if order and plan.pipeline else []
-    return "| " + " | ".join(map(str, cells)) + " |", *speed_ups  # type: ignore[return-value]
+    fastest, pipeline = speed_ups
+    return "| " + " | ".join(map(str, cells)) + " |", fastest, pipeline
 
 
 def zoo(names: Sequence[str], devices: Sequence[int]) -> None:

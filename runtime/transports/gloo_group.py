@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+MEET_S = 60.0
+"""How long the ranks may take to connect, after each was told of the others."""
+END_S = 1.0
+
 
 @final
 class _Addresses(Store):
@@ -97,6 +101,7 @@ class GlooGroup:
         """Let go of the connections, and of whoever still waits to meet."""
         if self._founding.is_alive():
             self._addresses.tell(None)
+            self._founding.join(END_S)  # no thread may be on its way back from torch when the interpreter ends
         self._group = None
 
     def send(self, payload: memoryview, peer: int) -> Any:
@@ -110,7 +115,12 @@ class GlooGroup:
 
     def _met(self) -> Any:
         """The group, once every rank is connected."""
-        self._founding.join()
+        self._founding.join(MEET_S)
+        if self._founding.is_alive():
+            raise RunError(
+                f"Gloo: expected a connection with every other rank within {MEET_S:.0f} s; it opens ports of its own "
+                "between all hosts: see to what lies between them, or leave --transport gloo out"
+            )
         if self._group is None:
             raise RunError(f"Gloo finds no way to the other ranks: {self._error or 'it was closed'}") from self._error
         return self._group

@@ -19,6 +19,7 @@ from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
 from maniple.runtime.transports import gloo as gloo_transport
+from maniple.runtime.transports import gloo_group
 from maniple.runtime.transports.gloo import GlooTransport
 from maniple.runtime.transports.gloo_group import GlooGroup
 from maniple.runtime.transports.registry import TRANSPORTS
@@ -291,6 +292,14 @@ def test_a_tile_that_gloo_cannot_bring_is_an_error_that_names_its_sender(monkeyp
         zero.close()  # nobody has asked for the tile yet
         with pytest.raises(RunError, match=r"rank 1: the connection of Gloo with rank 0 broke: .*"):
             take(one, 1)
+
+
+def test_a_rank_that_gloo_does_not_connect_is_an_error_and_no_wait_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gloo_group, "MEET_S", 0.2)
+    alone = GlooGroup(0, 2, "127.0.0.1")
+    with pytest.raises(RunError, match=r"expected a connection with every other rank within 0 s; it opens ports"):
+        alone.send(memoryview(bytes(9)), 1)
+    alone.leave()
 
 
 def test_an_interface_that_gloo_cannot_bind_to_is_refused() -> None:
