@@ -96,6 +96,8 @@ class GlooTransport(Transport):
         else:
             try:
                 work = group.send(payload, peer)
+            except RunError:  # the ranks were never connected
+                raise
             except RuntimeError as error:
                 self._note_break(peer, error)
             else:
@@ -174,6 +176,8 @@ class GlooTransport(Transport):
         try:
             if tile is not None and size:
                 work = group.receive(tile, peer)
+        except RunError:
+            raise
         except RuntimeError as error:
             self._note_break(peer, error)
             self._behind[peer] += 1  # what is behind it stays there
