@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import importlib.util
 import json
 import platform
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +30,9 @@ from typing import Any
 import torch
 from gpu import measure as measure_kernels
 from gpu import seconds as kernel_seconds
-from gpu_networks import nets
+from gpu_networks import Net, nets
 from gpu_ranks import batches, by_torch, network
-from gpu_steps import SGD, Bench, Line, losses, made, median, median_step, on, race, torch_step
+from gpu_steps import SGD, Bench, Line, failure, losses, made, median, median_step, on, race, torch_step, tried
 from torch.nn import functional as F
 
 import maniple as mp
@@ -78,16 +78,20 @@ def law1(bench: Bench) -> Iterator[Line]:
         if bench.small and name not in bench.nets():
             continue
         for dtype, tolerance in TOLERANCES.items():
-            kind = getattr(torch, dtype)
-            torch.manual_seed(0)
-            module = net.module().to(kind)
-            batch = tuple(t.to(kind) if t.is_floating_point() else t for t in net.batch(4))
-            graph = mp.from_torch(copy.deepcopy(module), batch)
-            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
-            wanted = [torch_step(module, descent, batch) for _ in range(3)]
-            (found,) = on(bench, 1, lambda world, g=graph, b=batch: losses(g, world, [b] * 3))
-            error = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(found, wanted, strict=True))
-            yield {"net": name, "dtype": dtype, "error": error, "right": error <= tolerance}
+
+            def compare(net: Net = net, dtype: str = dtype, tolerance: float = tolerance) -> Line:
+                kind = getattr(torch, dtype)
+                torch.manual_seed(0)
+                module = net.module().to(kind)
+                batch = tuple(t.to(kind) if t.is_floating_point() else t for t in net.batch(4))
+                graph = mp.from_torch(copy.deepcopy(module), batch)
+                descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
+                wanted = [torch_step(module, descent, batch) for _ in range(3)]
+                (found,) = on(bench, 1, lambda world: losses(graph, world, [batch] * 3))
+                error = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(found, wanted, strict=True))
+                return {"error": error, "right": error <= tolerance}
+
+            yield tried({"net": name, "dtype": dtype}, compare)
 
 
 def ranks(bench: Bench) -> Iterator[Line]:
@@ -161,18 +165,23 @@ def kernels(bench: Bench) -> Iterator[Line]:
 
 def steps(bench: Bench) -> Iterator[Line]:
     """Steps beside torch's on the same device, in turns: eager, and as one CUDA graph."""
-    for name, net in bench.nets().items():
-        for size in net.sizes:
-            yield {"net": name, "batch": size, "dtype": "float32", **race(bench, net, size)}
-    yield {"skipped": "bfloat16: trainers have no mixed precision yet"}
+    for precision in ("float32", "bf16"):
+        for name, net in bench.nets().items():
+            for size in net.sizes:
+                line: Line = {"net": name, "batch": size, "precision": precision}
+                yield tried(line, lambda net=net, size=size, how=precision: race(bench, net, size, how))  # type: ignore[misc]
 
 
 def chain(bench: Bench) -> Iterator[Line]:
     """Replays of a chain of empty tasks: as they come, captured, and torch's own graph of as many kernels."""
     count = 20 if bench.small else 1000
     for captured in (False, True):
-        (taken,) = on(bench, 1, lambda world, c=captured: _chain(world, count, bench.rounds, captured=c))
-        yield {"tasks": count, "captured": captured, "task_us": 1e6 * taken / count}
+
+        def replays(captured: bool = captured) -> Line:  # noqa: FBT001
+            (taken,) = on(bench, 1, lambda world: _chain(world, count, bench.rounds, captured=captured))
+            return {"task_us": 1e6 * taken / count}
+
+        yield tried({"tasks": count, "captured": captured}, replays)
     if bench.device == "cuda":
         x = torch.zeros(1, device="cuda")
         graph = torch.cuda.CUDAGraph()
@@ -189,46 +198,13 @@ def chain(bench: Bench) -> Iterator[Line]:
 def memory(bench: Bench) -> Iterator[Line]:
     """The most that a step takes, beside torch's on the same device."""
     for name, net in bench.nets().items():
-        graph, batch, module = made(net, net.sizes[1])
-
-        def program(world: World, graph: mp.Graph = graph, batch: Any = batch) -> Line:
-            plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-            with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-                for _ in range(3):
-                    trainer.step(*batch)
-                return trainer.memory()[0]
-
-        (line,) = on(bench, 1, program)
-        if bench.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            module.cuda()
-            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
-            for _ in range(3):
-                torch_step(module, descent, tuple(t.cuda() for t in batch))
-            line |= {"torch": torch.cuda.max_memory_allocated()}
-        yield {"net": name, "batch": net.sizes[1], **line}
-        del module
+        yield tried({"net": name, "batch": net.sizes[1]}, lambda net=net: _peaks(bench, net))  # type: ignore[misc]
 
 
 def capture(bench: Bench) -> Iterator[Line]:
     """What is captured of a step, and why the rest is not."""
     for name, net in bench.nets().items():
-        graph, batch, _ = made(net, net.sizes[0])
-
-        def program(
-            world: World, graph: mp.Graph = graph, batch: Any = batch
-        ) -> list[tuple[tuple[str, ...], str, bool]]:
-            plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-            with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-                for _ in range(4):
-                    trainer.step(*batch)
-                return trainer.captures()
-
-        (pieces,) = on(bench, 1, program)
-        eager = {labels[0]: why for labels, why, _ in pieces if why}
-        graphs = [len(labels) for labels, _, captured in pieces if captured]
-        yield {"net": name, "graphs": graphs, "eager": eager, "right": len(graphs) > 0}
+        yield tried({"net": name}, lambda net=net: _captures(bench, net))  # type: ignore[misc]
 
 
 def prediction(bench: Bench) -> Iterator[Line]:
@@ -242,18 +218,22 @@ def prediction(bench: Bench) -> Iterator[Line]:
     )
     flops = 2 * size**3 / median(bench, lambda: a @ a)
     bandwidth = 2 * far.nbytes / median(bench, lambda: far.copy_(far.roll(1)) if bench.small else far.mul_(1))
+    detected = mp.Machine.cpu(1)
+    machine = replace(
+        detected,
+        memories=tuple(replace(memory, bandwidth=bandwidth) for memory in detected.memories),
+        processors=tuple(replace(each, flops_per_s=flops) for each in detected.processors),
+    )
     for name, net in bench.nets().items():
-        graph, batch, _ = made(net, net.sizes[1])
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-        detected = mp.Machine.cpu(1)
-        machine = replace(
-            detected,
-            memories=tuple(replace(memory, bandwidth=bandwidth) for memory in detected.memories),
-            processors=tuple(replace(each, flops_per_s=flops) for each in detected.processors),
-        )
-        predicted = Simulation(graph, machine, plan, None, SGD).makespan_ns / 1e9
-        taken = median_step(bench, graph, batch)
-        yield {"net": name, "predicted_s": predicted, "measured_s": taken, "ratio": predicted / taken}
+
+        def compare(net: Net = net) -> Line:
+            graph, batch, _ = made(net, net.sizes[1])
+            plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+            predicted = Simulation(graph, machine, plan, None, SGD).makespan_ns / 1e9
+            taken = median_step(bench, graph, batch)
+            return {"predicted_s": predicted, "measured_s": taken, "ratio": predicted / taken}
+
+        yield tried({"net": name}, compare)
 
 
 def recording(bench: Bench) -> Iterator[Line]:
@@ -272,6 +252,48 @@ def recording(bench: Bench) -> Iterator[Line]:
 
     (spans,) = on(bench, 1, program)
     yield {"file": str(bench.out), "spans": spans, "right": spans > 0}
+
+
+def _peaks(bench: Bench, net: Net) -> Line:
+    """The most that steps of ours and of torch take on the device."""
+    graph, batch, module = made(net, net.sizes[1])
+
+    def program(world: World) -> Line:
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            for _ in range(3):
+                trainer.step(*batch)
+            return trainer.memory()[0]
+
+    (line,) = on(bench, 1, program)
+    if bench.device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        module.cuda()
+        descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
+        for _ in range(3):
+            torch_step(module, descent, tuple(t.cuda() for t in batch))
+        line |= {"torch": torch.cuda.max_memory_allocated() - before, "left_by_ours": before}
+    return line
+
+
+def _captures(bench: Bench, net: Net) -> Line:
+    """What is captured of a network's step."""
+    graph, batch, _ = made(net, net.sizes[0])
+
+    def program(world: World) -> list[tuple[tuple[str, ...], str, bool]]:
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            for _ in range(4):
+                trainer.step(*batch)
+            return trainer.captures()
+
+    (pieces,) = on(bench, 1, program)
+    eager = {labels[0]: why for labels, why, _ in pieces if why}
+    graphs = [len(labels) for labels, _, captured in pieces if captured]
+    return {"graphs": graphs, "eager": eager, "right": len(graphs) > 0}
 
 
 def _chain(world: World, count: int, rounds: int, *, captured: bool) -> float:
@@ -327,12 +349,11 @@ def main() -> int:
             continue
         try:
             for line in check(bench):
-                failed |= line.get("right") is False
+                failed |= line.get("right") is False or ("error" in line and "right" not in line)
                 print(json.dumps({"check": name, "at_s": round(time.monotonic() - begun, 1), **line}), flush=True)
         except Exception as error:  # noqa: BLE001  (the next check may show something)
             failed = True
-            told = traceback.format_exc(limit=-4)
-            print(json.dumps({"check": name, "error": f"{type(error).__name__}: {error}", "where": told}), flush=True)
+            print(json.dumps({"check": name, **failure(error)}), flush=True)
     return int(failed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +68,38 @@ def on(bench: Bench, ranks: int, program: Callable[[World], Any]) -> list[Any]:
             RankRuntime.of(world).close()
 
 
+def failure(error: Exception) -> Line:
+    """What a line says of an error."""
+    told = traceback.format_exception(error, limit=-5)
+    return {"error": f"{type(error).__name__}: {error}"[:600], "where": "".join(told)[-2000:]}
+
+
+def tried(line: Line, find: Callable[[], Line]) -> Line:
+    """A line with what a case found, or with its error: the next case may show something."""
+    try:
+        return line | find()
+    except Exception as error:  # noqa: BLE001
+        return line | failure(error)
+
+
 def made(net: Net, size: int) -> tuple[mp.Graph, tuple[torch.Tensor, ...], torch.nn.Module]:
     """A network's graph, a batch, and its module, which trains by itself."""
     torch.manual_seed(0)
     module, batch = net.module(), net.batch(size)
     return mp.from_torch(copy.deepcopy(module), batch), batch, module
+
+
+class Cast(torch.nn.Module):
+    """A module under torch's autocast to bfloat16."""
+
+    def __init__(self, module: torch.nn.Module, device: str) -> None:
+        super().__init__()
+        self.module, self.device = module, device
+
+    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+        """The loss, of the module under autocast; without a cache of casts, which a graph cannot hold."""
+        with torch.autocast(self.device, torch.bfloat16, cache_enabled=False):
+            return self.module(*batch)
 
 
 def torch_step(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> float:
@@ -115,12 +143,17 @@ def median_step(bench: Bench, graph: mp.Graph, batch: tuple[torch.Tensor, ...]) 
     return float(on(bench, 1, program)[0])
 
 
-def race(bench: Bench, net: Net, size: int) -> Line:
-    """Medians of steps in turns: ours, torch eager, torch's graph of a whole step; each with its loss brought home."""
+def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
+    """Medians of steps in turns: ours, torch eager, torch's graph of a whole step; each with its loss brought home.
+
+    Under ``bf16`` torch steps inside its autocast.
+    """
     graph, batch, module = made(net, size)
     near = tuple(tensor.to(bench.torch) for tensor in batch)
     module.to(bench.torch)
     descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
+    if precision == "bf16":
+        module = Cast(module, bench.torch.type)
     rivals: dict[str, Callable[[], object]] = {"torch": lambda: torch_step(module, descent, near)}
     for _ in range(3):
         rivals["torch"]()
@@ -128,7 +161,7 @@ def race(bench: Bench, net: Net, size: int) -> Line:
         rivals["torch_graph"] = whole_step(module, descent, near)
 
     def program(world: World) -> dict[str, list[float]]:
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel", semantics={"precision": precision})
         with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
             rivals["ours"] = lambda: trainer.step(*near)
             times: dict[str, list[float]] = {name: [] for name in rivals}

@@ -18,6 +18,8 @@ import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -36,14 +38,29 @@ __all__: list[str] = []
 
 
 def check_cuda() -> None:
-    """Refuse to go on without a CUDA device.
+    """Refuse to go on without a CUDA device, or with a numba that cannot compile for it.
 
     Raises:
-        RequestError: says what torch lacks.
+        RequestError: says what torch or numba lacks.
     """
     if not torch.cuda.is_available():
         reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
         raise RequestError(f"--device cuda: {reason}; run on CPUs, or with --device null to try a program without one")
+    try:
+        import_module("numba.cuda.cudaimpl")  # what the first launch imports
+    except Exception as error:
+        installed = ", ".join(f"{name} {_version(name)}" for name in ("numba", "numba-cuda", "numpy"))
+        raise RequestError(
+            f"--device cuda: numba's kernels cannot be compiled with {installed} ({type(error).__name__}: {error}); "
+            "install what the extra maniple[cuda] asks for, such as numpy<2.5 for numba-cuda 0.30"
+        ) from error
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(missing)"
 
 
 def _reclaim() -> None:
