@@ -146,7 +146,7 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
-        self._peer_memories = (CudaIpcMemory(self.device, self.room), PinnedFileMemory())
+        self._peer_memories = (CudaIpcMemory(self.device), PinnedFileMemory())
         self._rows = PinnedRows(
             lambda size: torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True),
             lambda: tuple(stream.begun for stream in self._streams),

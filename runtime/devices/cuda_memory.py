@@ -10,6 +10,7 @@ that ends wrongly would be taken for done; so a sender hears of its own end befo
 from __future__ import annotations
 
 import ctypes
+import gc
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -22,8 +23,6 @@ from maniple.runtime.devices.peer_memory import PeerMemory, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from maniple.runtime.devices.memory_budget import MemoryBudget
 
 __all__: list[str] = []
 
@@ -75,32 +74,34 @@ class CudaIpcMemory(PeerMemory):
 
     Args:
         device: the device.
-        room: of it.
     """
 
     way: ClassVar[str] = "CUDA IPC"
     of_device: ClassVar[bool] = True
 
-    def __init__(self, device: torch.device, room: MemoryBudget) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.hardware = str(getattr(torch.cuda.get_device_properties(device), "uuid", device))
-        self._device, self._room = device, room
+        self._device = device
 
     def export(self, size: int) -> Segment:
         """See `PeerMemory.export`."""
-        driver, whole, made = _driver(), -(-size // _GRAIN) * _GRAIN, list[int]()
-
-        def attempt() -> torch.Tensor | None:
-            answer = driver.cuMemAlloc(whole)
-            if int(answer[0]) == _OUT_OF_MEMORY:
-                return None
-            made.append(int(_give("cuMemAlloc", answer)))
-            return self._tensor(made[0], whole)
-
+        driver, whole = _driver(), -(-size // _GRAIN) * _GRAIN
         with self._current():
-            memory = self._room.allocate(whole, attempt)
-            handle = _give("cuIpcGetMemHandle", driver.cuIpcGetMemHandle(made[0]))
+            answer = driver.cuMemAlloc(whole)
+            if int(answer[0]) == _OUT_OF_MEMORY:  # torch may keep what nobody uses
+                gc.collect()
+                torch.cuda.empty_cache()
+                answer = driver.cuMemAlloc(whole)
+            if int(answer[0]) == _OUT_OF_MEMORY:
+                raise RunError(
+                    f"{self._device} has no {whole} bytes beside its instances for tiles to another rank: give the "
+                    "program less with --memory, or run with --transport zmq"
+                )
+            pointer = int(_give("cuMemAlloc", answer))
+            handle = _give("cuIpcGetMemHandle", driver.cuIpcGetMemHandle(pointer))
+            memory = self._tensor(pointer, whole)
         told = ctypes.string_at(handle.getPtr(), HANDLE_BYTES)
-        return Segment(memory, told, partial(self._call, "cuMemFree", made[0]))
+        return Segment(memory, told, partial(self._call, "cuMemFree", pointer))
 
     def open(self, handle: bytes, size: int) -> Segment:
         """See `PeerMemory.open`."""

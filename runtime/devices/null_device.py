@@ -198,7 +198,7 @@ class NullDevice(Device):
             for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
-        self._peer_memories = (NullMemory(self._token, self.name, self.room), FileMemory())
+        self._peer_memories = (NullMemory(self._token, self.name), FileMemory())
 
     @classmethod
     def check(cls) -> None:

@@ -18,8 +18,6 @@ from maniple.runtime.devices.peer_memory import PeerMemory, Segment
 if TYPE_CHECKING:
     import numpy as np
 
-    from maniple.runtime.devices.memory_budget import MemoryBudget
-
 __all__: list[str] = []
 
 
@@ -44,31 +42,20 @@ class NullMemory(PeerMemory):
     Args:
         home: the device.
         hardware: which it is.
-        room: of the device.
     """
 
     way: ClassVar[str] = "memory of null devices"
     of_device: ClassVar[bool] = True
 
-    def __init__(self, home: str, hardware: str, room: MemoryBudget) -> None:
+    def __init__(self, home: str, hardware: str) -> None:
         self.hardware = hardware
-        self._home, self._room = home, room
+        self._home = home
 
     def export(self, size: int) -> Segment:
         """See `PeerMemory.export`."""
         data, handle, close = make_file(size)
-
-        def attempt() -> torch.Tensor:
-            made = torch.from_numpy(data)
-            made.fill_(-1)
-            return made
-
-        try:
-            memory = _placed(self._room.allocate(size, attempt), self._home)
-        except BaseException:
-            close()
-            raise
-        return Segment(memory, handle, close)
+        data.fill(-1)
+        return Segment(_placed(torch.from_numpy(data), self._home), handle, close)
 
     def open(self, handle: bytes, size: int) -> Segment:
         """See `PeerMemory.open`."""

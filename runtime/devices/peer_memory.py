@@ -58,7 +58,7 @@ class PeerMemory(ABC):
 
     @abstractmethod
     def export(self, size: int) -> Segment:
-        """Make a segment of at least so many bytes, of any content.
+        """Make a segment of at least so many bytes, of any content, beside what the device may hold of instances.
 
         Raises:
             RunError: it cannot be made, or not be exported.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maniple.process.error import RunError
 from maniple.process.inventory import announce
-from maniple.runtime.peers.reach import TURNS_WORTH, Reach
+from maniple.runtime.machine.peer_link import TURNS_WORTH
+from maniple.runtime.peers.reach import Reach
 from maniple.runtime.transports import record
 
 if TYPE_CHECKING:

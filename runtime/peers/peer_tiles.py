@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from maniple.process.error import RunError
+from maniple.runtime.machine.peer_link import RING_BYTES
 from maniple.runtime.peers.tile_ring import TileRing, Untold
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-RING_BYTES = 32 << 20
-"""Bytes of a ring, unless a tile is larger."""
 TICKET = struct.Struct("<3Q")  # segment, where the tile begins, its bytes
 _FIRST = struct.Struct("<3Q")  # and behind the first of a segment: its bytes, whether of a device, one replaced + 1
 _MOST = 1 << 12  # bytes of a handle at most

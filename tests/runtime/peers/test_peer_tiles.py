@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, Event
 from maniple.runtime.devices.peer_memory import PeerMemory, Segment
+from maniple.runtime.machine.peer_link import TURNS_WORTH
 from maniple.runtime.peers import peer_tiles
 from maniple.runtime.peers.peer_tiles import TICKET, PeerTiles
-from maniple.runtime.peers.reach import TURNS_WORTH, Reach
+from maniple.runtime.peers.reach import Reach
 from maniple.runtime.peers.tile_ring import ALIGNMENT
 from maniple.runtime.storage.push import Incoming, Movement, Outgoing, PeerCopy
 
