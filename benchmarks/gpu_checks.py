@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 from gpu import measure as measure_kernels
-from gpu import seconds as kernel_seconds
 from gpu_networks import Net, nets
 from gpu_ranks import batches, by_torch, network
 from gpu_steps import SGD, Bench, Line, failure, losses, made, median, median_step, on, race, torch_step, tried
@@ -40,6 +39,7 @@ from maniple.mappers.registry import make_mapper
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.recording import record
+from maniple.runtime.observe.peak import Peak, measure_peak
 from maniple.runtime.session.session import Session
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
@@ -173,26 +173,26 @@ def steps(bench: Bench) -> Iterator[Line]:
 
 
 def chain(bench: Bench) -> Iterator[Line]:
-    """Replays of a chain of empty tasks: as they come, captured, and torch's own graph of as many kernels."""
+    """A chain of empty tasks: launched anew in a trace, replayed as a whole, captured, and torch's own graph of it."""
     count = 20 if bench.small else 1000
     for captured in (False, True):
+        for launched in (True, False):
 
-        def replays(captured: bool = captured) -> Line:  # noqa: FBT001
-            (taken,) = on(bench, 1, lambda world: _chain(world, count, bench.rounds, captured=captured))
-            return {"task_us": 1e6 * taken / count}
+            def replays(captured: bool = captured, launched: bool = launched) -> Line:  # noqa: FBT001
+                how = {"captured": captured, "launched": launched}
+                (taken,) = on(bench, 1, lambda world: _chain(world, count, bench.rounds, **how))
+                return {"task_us": 1e6 * taken / count}
 
-        yield tried({"tasks": count, "captured": captured}, replays)
+            yield tried({"tasks": count, "captured": captured, "launched": launched}, replays)
     if bench.device == "cuda":
         x = torch.zeros(1, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(count):
                 x.add_(0)
-        yield {
-            "tasks": count,
-            "by": "torch's CUDA graph",
-            "task_us": 1e6 * kernel_seconds(graph.replay, bench.rounds) / count,
-        }
+        eager = median(bench, lambda: [x.add_(0) for _ in range(count)])
+        yield {"tasks": count, "by": "torch, eager", "task_us": 1e6 * eager / count}
+        yield {"tasks": count, "by": "torch's CUDA graph", "task_us": 1e6 * median(bench, graph.replay) / count}
 
 
 def memory(bench: Bench) -> Iterator[Line]:
@@ -255,28 +255,47 @@ def recording(bench: Bench) -> Iterator[Line]:
 
 
 def _peaks(bench: Bench, net: Net) -> Line:
-    """The most that steps of ours and of torch take on the device."""
+    """The most that steps of ours and of torch take on the device, by the same allocator and in the same arithmetic.
+
+    What libraries keep for a stream was there before, of both.
+    """
     graph, batch, module = made(net, net.sizes[1])
 
     def program(world: World) -> Line:
         plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
         with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            before = trainer.memory()[0]
             for _ in range(3):
                 trainer.step(*batch)
-            return trainer.memory()[0]
+            return {"predicted_before": before["predicted"], **trainer.memory()[0]}
 
     (line,) = on(bench, 1, program)
-    if bench.device == "cuda":
-        gc.collect()
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        module.cuda()
-        descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
-        for _ in range(3):
-            torch_step(module, descent, tuple(t.cuda() for t in batch))
-        line |= {"torch": torch.cuda.max_memory_allocated() - before, "left_by_ours": before}
-    return line
+    if bench.device != "cuda":
+        return line
+    gc.collect()
+    torch.cuda.empty_cache()
+    left = torch.cuda.memory_allocated()
+    theirs = _peak_of_torch(module, batch)
+    ratios = {"over_torch": line["devices"] / theirs.devices, "reserved_over_torch": line["reserved"] / theirs.reserved}
+    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left}
+    return line | told | ratios | {"devices_over_predicted": line["devices"] / line["predicted"]}
+
+
+def _peak_of_torch(module: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> Peak:
+    """The most that three steps of torch take, with TF32 off, as our plans have it unless they say otherwise."""
+    switches = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        torch.mm(torch.ones(1, 1, device="cuda"), torch.ones(1, 1, device="cuda"))
+        with measure_peak(devices=[torch.device("cuda")]) as most:
+            module.cuda()
+            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
+            near = tuple(tensor.cuda() for tensor in batch)
+            for _ in range(3):
+                torch_step(module, descent, near)
+            return most()
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = switches
 
 
 def _captures(bench: Bench, net: Net) -> Line:
@@ -296,7 +315,7 @@ def _captures(bench: Bench, net: Net) -> Line:
     return {"graphs": graphs, "eager": eager, "right": len(graphs) > 0}
 
 
-def _chain(world: World, count: int, rounds: int, *, captured: bool) -> float:
+def _chain(world: World, count: int, rounds: int, *, captured: bool, launched: bool) -> float:
     """The median time of a replay of a chain of tasks, each of one empty kernel."""
 
     @mp.task
@@ -313,9 +332,12 @@ def _chain(world: World, count: int, rounds: int, *, captured: bool) -> float:
     times = []
     for turn in range(rounds + 4):
         begun = time.perf_counter()
-        with session.trace("chain"):
-            for _ in range(count):
-                session.launch(touch, region)
+        if launched or turn < 2:
+            with session.trace("chain"):
+                for _ in range(count):
+                    session.launch(touch, region)
+        else:
+            session.trace("chain").replay()
         session.fence()
         if turn >= 4:
             times.append(time.perf_counter() - begun)

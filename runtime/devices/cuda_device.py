@@ -18,13 +18,14 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.process.torch_internals import allow_tf32_in_convolutions
+from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
 from maniple.runtime.devices.cuda_memory import CudaIpcMemory, PinnedFileMemory
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
+from maniple.runtime.devices.device_peaks import NO_CAPTURE, give_back, peaks_of
 from maniple.runtime.devices.memory_budget import MemoryBudget
 from maniple.runtime.devices.peer_memory import PeerMemory
-from maniple.runtime.devices.pinned_rows import PinnedRows
+from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 __all__: list[str] = []
 
@@ -58,7 +59,7 @@ def _version(package: str) -> str:
 def _reclaim() -> None:
     """Have what nobody refers to given back to the device, for whoever shares it."""
     gc.collect()
-    torch.cuda.empty_cache()
+    give_back()
 
 
 def numba_stream() -> object:
@@ -147,11 +148,8 @@ class CudaDevice(Device):
         )
         self.tasks, self.arrivals, self.departures = self._streams
         self._peer_memories = (CudaIpcMemory(self.device), PinnedFileMemory())
-        self._rows = PinnedRows(
-            lambda size: torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True),
-            lambda: tuple(stream.begun for stream in self._streams),
-            lambda: tuple(stream.ended for stream in self._streams),
-        )
+        self._brought = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._known: dict[int, torch.cuda.Stream] = {}  # the streams of programs, by number
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
@@ -201,14 +199,20 @@ class CudaDevice(Device):
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `Device.stage`: pinned, and used again once nobody refers to it and no stream may be at it."""
-        return self._rows.take(count, dtype)
+        return PINNED_ROWS.take((count,), dtype)
 
     def bring(self, values: torch.Tensor) -> torch.Tensor:
         """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
         if not values.is_cuda:
             return super().bring(values)
         ours = self._streams[0].torch
-        ours.wait_stream(torch.cuda.current_stream(values.device))
+        if values.device != self.device:
+            ours.wait_stream(torch.cuda.current_stream(values.device))
+        elif (number := current_stream_number(self.device.index)) != ours.cuda_stream:
+            if number not in self._known:
+                self._known[number] = torch.cuda.current_stream(self.device)
+            self._brought.record(self._known[number])  # anew, for each: making an event takes longer
+            ours.wait_event(self._brought)
         values.record_stream(ours)
         return values
 
@@ -216,8 +220,14 @@ class CudaDevice(Device):
         """See `Device.capture`: a CUDA graph of torch's current stream, which is that of whatever runs this.
 
         Graphs of one device share the memory of what bodies make: it is nobody's once a graph has run, and they run one
-        after another.
+        after another. What the bodies made when they ran for the first time is given back to the device before, or they
+        would have both.
         """
+        with NO_CAPTURE:
+            give_back()
+            return self._capture(parts)
+
+    def _capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         graph, made = torch.cuda.CUDAGraph(), 0
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
@@ -243,13 +253,18 @@ class CudaDevice(Device):
         with torch.cuda.stream(self._streams[0].torch), self.device:
             yield
 
+    def settle(self) -> None:
+        """See `Device.settle`: cuBLAS keeps a workspace for every stream and thread that multiplies."""
+        some = torch.ones(1, 1, device=self.device)
+        torch.mm(some, some)
+
     def watch(self, work: Callable[[], object]) -> Taken:
-        """See `Device.watch`; what other streams are given meanwhile counts too."""
-        before = torch.cuda.memory_allocated(self.device)
-        torch.cuda.reset_peak_memory_stats(self.device)
+        """See `Device.watch`; what other threads are given meanwhile counts too."""
+        look = peaks_of(self.device).look()
         work()
-        peak = torch.cuda.max_memory_allocated(self.device)
-        return Taken(torch.cuda.memory_allocated(self.device) - before, peak - before)
+        peak, held = look.peak().given, peaks_of(self.device).held().given
+        # What was there before and is let go of meanwhile was not taken by the work.
+        return Taken(max(0, held - look.before.given), peak - look.before.given)
 
     def close(self) -> None:
         """See `Device.close`."""

@@ -1,4 +1,4 @@
-"""Peer links: how tiles travel between GPUs of ranks of one host, for machines that are found and for the runtime alike.
+"""Peer links: how tiles travel between GPUs of ranks of one host, for machines that are found and for the runtime.
 
 Two processes that use one GPU take turns on it, and a copy within its memory is work of the GPU's: a tile waits for two
 turns. Its copy engines, which move tiles to the host and back, work beside that. So a pair that shares a GPU uses
@@ -18,7 +18,7 @@ TURNS_WORTH = 8 << 20
 RING_BYTES = 32 << 20
 """Bytes of memory in which tiles from one GPU to one other rank wait, unless a tile is larger."""
 SHARED_GPU = Rate(latency_s=55e-6, bandwidth=39e9)
-"""Prior: from one rank to another that uses the same GPU, over pinned memory of the host, as it was found on an H100."""
+"""Prior: from one rank to another that uses the same GPU, over pinned memory of the host, as found on an H100."""
 
 
 def uses_device(size: int, *, device: bool, host: bool, shares: bool) -> bool | None:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_devices import train
 from thread_ranks import run_on_worlds
+from trained_networks import Training
 
 from maniple.process.error import RunError
 from maniple.runtime.control.world import World
@@ -33,13 +34,20 @@ def moved_by_messages(worlds: list[World]) -> int:
     return sum(world.transport.total() for world in worlds if world.transport is not None)
 
 
-@pytest.mark.parametrize("ring", [peer_tiles.RING_BYTES, 4096], ids=["rings", "small rings"])
-@pytest.mark.parametrize("nodes", [1, 2], ids=["memory of devices", "memory of the host"])
+@pytest.fixture(scope="module")
+def on_cpus() -> Training:
+    return train("residual", "random", local_worlds(2))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ring"),
+    [(1, peer_tiles.RING_BYTES), (1, 4096), (2, 4096)],
+    ids=["memory of devices", "small rings", "memory of the host"],
+)
 def test_training_through_memory_of_peers_gives_the_bits_of_training_on_cpus(
-    nodes: int, ring: int, monkeypatch: pytest.MonkeyPatch
+    on_cpus: Training, nodes: int, ring: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_tiles, "RING_BYTES", ring)
-    on_cpus = train("residual", "random", local_worlds(2))
     worlds = local_worlds(2, nodes, device="null", shared=True)
     on_devices = train("residual", "random", worlds)
     assert on_devices.losses == on_cpus.losses
@@ -50,15 +58,15 @@ def test_training_through_memory_of_peers_gives_the_bits_of_training_on_cpus(
 
 
 def test_two_devices_of_each_rank_reach_each_others_peers() -> None:
-    on_cpus = train("digits", "random", local_worlds(4, nodes=2))
+    on_cpus = train("residual", "data_parallel", local_worlds(4, nodes=2))
     worlds = local_worlds(2, 1, processors=2, device="null", shared=True)
-    on_devices = train("digits", "random", worlds)
+    on_devices = train("residual", "data_parallel", worlds)
     # Two ranks fetch the loss instead of four, so sums may be folded elsewhere, and in another order.
     assert on_devices.losses == pytest.approx(on_cpus.losses, rel=0, abs=1e-12)
     assert moved_by_messages(worlds) == 0
 
 
-@settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 8, suppress_health_check=list(HealthCheck))
 @given(launched.cases(), st.sampled_from(WORLDS), st.booleans())
 def test_a_program_on_peers_means_what_its_launches_mean(
     case: launched.Case, world: tuple[int, int, int], apart: bool
@@ -78,7 +86,7 @@ def test_a_program_on_peers_means_what_its_launches_mean(
         assert outcomes == wanted
 
 
-@settings(max_examples=settings().max_examples // 8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 16, suppress_health_check=list(HealthCheck))
 @given(traced.cases(), st.sampled_from(WORLDS))
 def test_a_traced_program_on_peers_means_what_its_launches_mean(case: traced.Case, world: tuple[int, int, int]) -> None:
     machine = device_machine(*world)

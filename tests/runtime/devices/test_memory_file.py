@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,13 +56,10 @@ def told(process: subprocess.Popen[str], word: str) -> str:
 def maniple_files() -> list[str]:
     """What this process has open or mapped of memory files."""
     links = []
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{number}"))
-        except OSError:  # the folder's own
-            continue
-    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123  (no file)
-        links += [line.split(maxsplit=5)[-1] for line in maps]
+    for number in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the folder's own
+            links.append(str(number.readlink()))
+    links += [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
     return [link for link in links if "maniple-peer" in link]
 
 

@@ -23,6 +23,10 @@ from maniple.testing import local_worlds
 
 Make = Callable[[int, int], Device]
 BOTH = Reach(device=True, host=True)
+SAY = "maniple: tiles between GPUs of ranks of one host"
+HOST = "memory of the host that ranks share"
+NONE = "this container has none"
+UNKNOWN = "null device 0 opens no memory of null devices"
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ class Refusing(NullDevice):
 
 class Unexported(FileMemory):
     def export(self, size: int) -> Segment:
-        raise RunError("this container has none")
+        raise RunError(NONE)
 
 
 class Unread(NullDevice):
@@ -106,8 +110,7 @@ def test_ranks_that_use_one_gpu_take_the_way_over_the_host_for_small_tiles(said:
     reach = Reach(device=True, host=True, shares=True)
     assert met(local_worlds(2, 1, device="null", shared=True), same, same) == [{1: reach}, {0: reach}]
     assert said == [
-        "maniple: tiles between GPUs of ranks of one host travel through memory of the host that ranks share, from 8 "
-        "MiB on through memory of null devices (they use the same GPU)"
+        f"{SAY} travel through {HOST}, from 8 MiB on through memory of null devices (they use the same GPU)",
     ]
 
 
@@ -116,10 +119,8 @@ def test_what_cannot_be_exported_or_reads_otherwise_is_said_and_not_used(said: l
     first, second = met(worlds, Refusing, NullDevice)
     assert (first[1].device, first[1].host, second[0].device, second[0].host) == (False, False, False, True)
     assert said == [
-        "maniple: tiles between GPUs of ranks of one host (ranks 0 to 1) travel through the host and the transport of "
-        "other tiles; not through memory of the host that ranks share: this container has none",
-        "maniple: tiles between GPUs of ranks of one host (ranks 1 to 0) travel through memory of the host that ranks "
-        "share; not through memory of null devices: null device 0 opens no memory of null devices",
+        f"{SAY} (ranks 0 to 1) travel through the host and the transport of other tiles; not through {HOST}: {NONE}",
+        f"{SAY} (ranks 1 to 0) travel through {HOST}; not through memory of null devices: {UNKNOWN}",
     ]
     said.clear()
     found = met(local_worlds(2, 1, device="null", shared=True), Unread, Unread)

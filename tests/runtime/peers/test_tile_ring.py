@@ -54,7 +54,7 @@ def test_places_that_are_held_never_overlap_and_an_empty_ring_has_room(steps: li
 
 @given(st.lists(st.tuples(st.integers(1, SIZE), st.integers(0, 2), st.booleans()), min_size=1, max_size=60))
 def test_whoever_waits_for_room_that_there_is_is_told(tiles: list[tuple[int, int, bool]]) -> None:
-    """A sender takes places; its receiver is through with some of them, and tells of that when it must, or by chance."""
+    """A sender takes places; its receiver is through with some, and tells of that when it must, or by chance."""
     ring, untold = TileRing(SIZE), Untold(SIZE)
     coming, over = deque[tuple[int, int]](), 0
 
