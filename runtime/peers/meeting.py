@@ -30,6 +30,8 @@ __all__: list[str] = []
 PROBE_BYTES = 4096
 """Of what is exported and opened as a trial."""
 
+_SAY = "maniple: tiles between GPUs of ranks of one host"
+
 
 class _Offer(NamedTuple):
     """What a rank exports as a trial.
@@ -93,7 +95,7 @@ def meet(world: World, devices: Sequence[Device]) -> dict[int, Reach]:
             peer, way, why = item.items(3)
             results[peer.integer(), rank, way.string()] = why.string()
     reaches = _reaches(found, results)
-    if world.rank == 0:
+    if world.rank == 0 and (near or reaches):
         _say(found, reaches)
     return {peer: reaches[world.rank, peer] for peer in near if (world.rank, peer) in reaches}
 
@@ -171,7 +173,7 @@ def _reaches(
 def _say(found: Sequence[Sequence[_Offer]], reaches: Mapping[tuple[int, int], Reach]) -> None:
     """Say how tiles travel between GPUs of a host, and where they do not travel so."""
     if not reaches:
-        return
+        announce(f"{_SAY} travel through {describe(Reach(), '', '')}: their devices export no memory")
     ways = {offer.of_device: offer.way for offers in found for offer in offers}
     said: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for pair, reach in sorted(reaches.items()):
@@ -180,7 +182,7 @@ def _say(found: Sequence[Sequence[_Offer]], reaches: Mapping[tuple[int, int], Re
         said[text].append(pair)
     for text, pairs in said.items():
         whose = "" if len(said) == 1 else f" (ranks {', '.join(f'{first} to {second}' for first, second in pairs)})"
-        announce(f"maniple: tiles between GPUs of ranks of one host{whose} travel through {text}")
+        announce(f"{_SAY}{whose} travel through {text}")
 
 
 def describe(reach: Reach, device: str, host: str) -> str:
