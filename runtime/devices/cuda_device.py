@@ -144,8 +144,7 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
-        self._brought = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._known: dict[int, torch.cuda.Stream] = {}  # the streams of programs, by number
+        self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
@@ -196,16 +195,21 @@ class CudaDevice(Device):
         """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
         if not values.is_cuda:
             return super().bring(values)
-        ours = self._streams[0].torch
-        if values.device != self.device:
-            ours.wait_stream(torch.cuda.current_stream(values.device))
-        elif (number := current_stream_number(self.device.index)) != ours.cuda_stream:
-            if number not in self._known:
-                self._known[number] = torch.cuda.current_stream(self.device)
-            self._brought.record(self._known[number])  # anew, for each: making an event takes longer
-            ours.wait_event(self._brought)
-        values.record_stream(ours)
+        tasks, index = self._streams[0], values.device.index
+        number = current_stream_number(index)
+        if number != tasks.torch.cuda_stream:
+            stream, event = self._sources.get((index, number)) or self._source(values.device, number)
+            event.record(stream)  # anew, for each: making an event takes longer, and to come after a later one is right
+            tasks.after.append(event)
+        values.record_stream(tasks.torch)
         return values
+
+    def _source(self, device: torch.device, number: int) -> tuple[torch.cuda.Stream, torch.cuda.Event]:
+        """A stream that a program computes batches in, and an event to come after it."""
+        with device:
+            found = torch.cuda.current_stream(device), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._sources[device.index, number] = found
+        return found
 
     def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         """See `Device.capture`: a CUDA graph of torch's current stream, which is that of whatever runs this.
