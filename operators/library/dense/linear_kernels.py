@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from maniple.operators.library.dense.matrix_product import bind_column_sums, bind_product
 from maniple.operators.operator.kernel_scratch import CallSequence, in_matrix, out_matrix
-from maniple.operators.operator.matrix_product import bind_column_sums, bind_product
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from maniple.operators.operator.matrix_product import bind_column_sums, bind_product
+from maniple.operators.library.dense.matrix_product import bind_column_sums, bind_product
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16, torch.float32])
