@@ -31,8 +31,8 @@ _SUMS_OF_HALVES = frozenset(("linear",))
 """Products whose kernels can give the sum itself."""
 _HALVES_OF_HALVES = frozenset(("conv1d", "conv2d", "conv3d", "aten_contraction", "scaled_dot_product_attention"))
 """Products whose kernels round what they give."""
-_ON_CUDA = frozenset(("recurrent", "recurrent_cell", "batch_norm", "local_batch_norm"))
-"""Of these, and of batch norms with statistics in float32, torch's kernels of halves are those of CUDA."""
+_ON_CUDA = frozenset(("batch_norm", "local_batch_norm"))
+"""Torch's kernels of halves with statistics in float32, on CUDA."""
 _PROMOTED = frozenset(("relu", "add", "flatten", "reshape"))
 """Kernels of the library that are one call each."""
 _BY_TORCH = frozenset(("aten", "aten_linear", "aten_detached"))
