@@ -13,6 +13,7 @@ import ctypes
 import gc
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
@@ -52,9 +53,7 @@ class _Array:
 
 
 def _driver() -> Any:
-    from cuda.bindings import driver  # which numba's CUDA depends on
-
-    return driver
+    return import_module("cuda.bindings.driver")  # which numba's CUDA depends on
 
 
 def _give(what: str, answer: tuple[Any, ...]) -> Any:

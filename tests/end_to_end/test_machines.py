@@ -91,7 +91,9 @@ def test_a_rank_that_is_killed_while_tiles_are_on_their_way_is_named(sender: int
     command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--device", "null", str(script)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert found.returncode == 1
-    assert f"error: node {sender} (rank {sender}) was killed by signal 9 (SIGKILL) during `" in found.stderr, found.stderr
+    assert f"error: node {sender} (rank {sender}) was killed by signal 9 (SIGKILL) during `" in found.stderr, (
+        found.stderr
+    )
     assert "step 3" not in found.stdout
     assert time.monotonic() - begun < 60
 
