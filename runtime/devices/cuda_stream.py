@@ -238,9 +238,9 @@ class CudaStream(Stream):
             self._clock.tell(event)
         except Exception as error:  # noqa: BLE001  (a kernel failed; told to whoever waits)
             failure = RunError(
-                f"{self._name}: the device failed ({str(error).splitlines()[0]}); which kernel did is not known: run with "
-                "CUDA_LAUNCH_BLOCKING=1 in the environment to have it said where it is launched. This process cannot "
-                "use the device any more"
+                f"{self._name}: the device failed ({str(error).splitlines()[0]}); which kernel did is not known: run "
+                "with CUDA_LAUNCH_BLOCKING=1 in the environment to have it said where it is launched. This process "
+                "cannot use the device any more"
             )
             failure.__cause__ = error
             self._failure = self._failure or failure
