@@ -294,7 +294,7 @@ def _saved(tape: Recorder, forward: int, operator: TorchOperator, given: object)
 def _layout(tensor: Tensor | None) -> Layout | None:
     if tensor is None:
         return None
-    beside = tensor.storage_offset() % max(1, LINE // tensor.element_size()) if tensor.is_cuda else 0
+    beside = int(tensor.storage_offset()) % max(1, LINE // tensor.element_size()) if tensor.is_cuda else 0
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, beside
 
 

@@ -184,9 +184,9 @@ class Attention(TorchOperator):
 
         if query.ndim <= FUSED_RANK and not (mask is not None and mask.requires_grad):
             scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
-            lifted = [tensor[(None,) * (FUSED_RANK - query.ndim)] for tensor in (query, key, value)]
+            first, second, third = (tensor[(None,) * (FUSED_RANK - query.ndim)] for tensor in (query, key, value))
             rows = None if mask is None else mask[(None,) * (FUSED_RANK - mask.ndim)]
-            found = attend(*lifted, rows, scale, along=along)
+            found = attend(first, second, third, rows, scale, along=along)
             if found is not None:
                 result, lse = found
                 return Keeping((result if query.ndim == FUSED_RANK else result[0],), (lse,))

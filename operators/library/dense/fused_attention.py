@@ -54,20 +54,25 @@ def attend(
     deepest, width = max(query.shape[-1], value.shape[-1]), value.shape[-1]
     bias = None if mask is None else added(mask, query)
     found: tuple[Tensor, Tensor] | None = None
-    if not query.is_cuda:
+    if not on_gpu(query):
         given = [_deep(tensor, deepest) for tensor in (query, key, value)]
         found = fused_attention(*given, 0.0, along, attn_mask=bias, scale=scale)
     else:
         step = ALIGNMENT // query.element_size()
-        given = [_aligned(_deep(tensor, -(-deepest // step) * step)) for tensor in (query, key, value)]
+        first, second, third = (_aligned(_deep(each, -(-deepest // step) * step)) for each in (query, key, value))
         for kernel in KERNELS:
-            tensors = kernel.takes(*given, bias, along)
+            tensors = kernel.takes(first, second, third, bias, along)
             if tensors is not None:
                 found = _Attended.apply(*tensors, along, scale, kernel)  # type: ignore[no-untyped-call]
                 break
     if found is None or found[0].shape[-1] == width:
         return found
     return found[0][..., :width], found[1]
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor lies where a GPU's kernels read it."""
+    return tensor.is_cuda
 
 
 def added(mask: Tensor, like: Tensor) -> Tensor:
@@ -146,7 +151,7 @@ class _Attended(torch.autograd.Function):
         return (*found, None, None, None, None)
 
 
-def _can(name: str, given: Four, along: bool) -> bool:  # noqa: FBT001  (as torch has it)
+def can(name: str, given: Four, along: bool) -> bool:  # noqa: FBT001  (as torch has it)
     """Whether torch would take a kernel of that name for a tile on this device."""
     query, key, value, bias = given
     cuda: Any = torch.backends.cuda
@@ -159,7 +164,7 @@ def _without_mask(name: str) -> Callable[[Tensor, Tensor, Tensor, Tensor | None,
 
     def takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, along: bool) -> Four | None:  # noqa: FBT001
         given = query, key, value, None
-        return given if bias is None and _can(name, given, along) else None
+        return given if bias is None and can(name, given, along) else None
 
     return takes
 
@@ -169,7 +174,7 @@ def _efficient_takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | N
     if bias is not None:
         bias = _dense(bias.to(query.dtype), (*query.shape[:-1], key.shape[-2]))
     given = query, key, value, bias
-    return given if _can("efficient_attention", given, along) else None
+    return given if can("efficient_attention", given, along) else None
 
 
 def _dense(bias: Tensor, shape: tuple[int, ...]) -> Tensor:
