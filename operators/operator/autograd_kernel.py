@@ -268,8 +268,8 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
 def _laid_alike(gradient: Tensor, value: Tensor) -> Tensor:
     """A gradient that lies as the value whose it is.
 
-    torch keeps what cuDNN made of an attention by how queries, keys and values lie, and reads each further gradient of a
-    result as that of the first one lay.
+    torch keeps what cuDNN made of an attention by how queries, keys and values lie, and reads each further gradient of
+    a result as that of the first one lay.
     """
     if not value.is_cuda or gradient.stride() == value.stride():
         return gradient
