@@ -112,6 +112,19 @@ class Cast(torch.nn.Module):
             return self.module(*batch)
 
 
+class Rounded(torch.nn.Module):
+    """A module of which products may be of TF32, whoever has switched it off: forward here, and backward after it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+        """The loss."""
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+        return self.module(*batch)
+
+
 def torch_step(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> float:
     """A step of torch; gives its loss."""
     descent.zero_grad()
@@ -158,34 +171,36 @@ def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
 
     The loss of every step is brought home before the next begins; in a run all are left to the end by torch, and ours
     gives each as it comes. Batches lie on the device, and graphs copy them to where they read, as torch's documentation
-    shows. Under ``bf16`` torch steps inside its autocast. Nobody uses TF32: a device of ours that is open switches it
-    off, and torch's graph is captured before one is.
+    shows. Under ``bf16`` torch steps inside its autocast. Nobody uses TF32 but under ``tf32``: a device of ours that is
+    open switches it off, and torch's graph is captured before one is.
     """
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     graph, batch, module = made(net, size)
     near = tuple(tensor.to(bench.torch) for tensor in batch)
     module.to(bench.torch)
     descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
     if precision == "bf16":
         module = Cast(module, bench.torch.type)
+    if precision == "tf32":
+        module = Rounded(module)
     eager = Rival.eager(module, descent, near, bench.run)
-    for _ in range(3):
-        eager.step()
+    wanted = [float(eager.step()) for _ in range(3)]
     rivals = {"torch": eager}
     if bench.device == "cuda":
         rivals["torch_graph"] = Rival.graph(module, descent, near, bench.run)
 
-    def program(world: World) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    def program(world: World) -> tuple[float, dict[str, list[float]], dict[str, list[float]]]:
         plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel", semantics={"precision": precision})
         with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            apart = max(abs(trainer.step(*near) - loss) for loss in wanted)
             rivals["ours"] = Rival(lambda: trainer.step(*near), lambda: sum(trainer.run([near] * bench.run)))
             runs = _in_turns(bench, {name: rival.run for name, rival in rivals.items()}, bench.rounds // 2)
-            return _in_turns(bench, {name: rival.step for name, rival in rivals.items()}, bench.rounds), runs
+            return apart, _in_turns(bench, {name: rival.step for name, rival in rivals.items()}, bench.rounds), runs
 
     if bench.device != "cuda":
         near = batch
-    ((steps, runs),) = on(bench, 1, program)
-    line: Line = {}
+    ((apart, steps, runs),) = on(bench, 1, program)
+    line: Line = {"losses_apart": apart}
     for kind, found, count in (("", steps, 1), ("run_", runs, bench.run)):
         medians = {name: statistics.median(times) / count for name, times in found.items()}
         line |= {f"{name}_{kind}s": taken for name, taken in medians.items()}
@@ -216,7 +231,7 @@ class Rival:
         run: takes a run of them.
     """
 
-    step: Callable[[], object]
+    step: Callable[[], float]
     run: Callable[[], object]
 
     @staticmethod
