@@ -275,9 +275,9 @@ def steps_by(gates: gate_kernels.Gates, dtype: str) -> list[torch.Tensor]:
     hidden, start, cell, before = states(4)
     back = gates.lstm_back(steps(4, 7), steps(1, 8), steps(1, 9), start, cell, found[0])
     other = gates.gru_back(steps(4, 10), steps(1, 11), start, before, found[1])
-    for at, earlier in ((1, 0), (0, None)):
-        back(at, earlier, hidden)
-        other(at, earlier, hidden)
+    for at, earlier, more in ((1, 0, part(rows, width, seed=12)), (0, None, None)):
+        back(at, earlier, hidden.clone(), more)
+        other(at, earlier, hidden.clone(), more)
     return [*entered, *lstm, *gru, *found, cell, before]
 
 

@@ -57,7 +57,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         if cell.mode == "lstm":
             old, inner = tensors.operand(2).contiguous(), begin(1).clone()
             whole, squashed = gates[None], tensors.saved[1].contiguous()[None]
-            kernels.lstm_back(whole, squashed, squashed, old, inner, sums[None])(0, None, hidden)
+            kernels.lstm_back(whole, squashed, squashed, old, inner, sums[None])(0, None, hidden, None)
             parts, entered = [(sums, slice(None))], sums
             before = None
             if targets[2] is not None:
@@ -65,7 +65,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         else:
             before = torch.empty_like(hidden)
             start = state.contiguous()
-            kernels.gru_back(gates[None], start[None], start, before, sums[None])(0, None, hidden)
+            kernels.gru_back(gates[None], start[None], start, before, sums[None])(0, None, hidden, None)
             parts = [(sums[:, width : 3 * width], slice(None, 2 * width)), (sums[:, :width], slice(2 * width, None))]
             entered = sums[:, width:]
         if targets[1] is not None:

@@ -241,10 +241,28 @@ def _cudnn_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value, bias = given
     seed = query.new_empty((), dtype=torch.int64)  # of no dropout: nobody reads it
+    # What torch has told cuDNN it keeps by how queries, keys and values lie alone: these two must lie as in forward.
+    gradient, result = _lying_as(query, gradient), _lying_as(query, result, always=True)
     lengths = bias, None, None, query.shape[-2], key.shape[-2]
     return cudnn_attention_backward(
         gradient, query, key, value, result, lse.unsqueeze(-1), seed, seed, *lengths, 0.0, along, scale=scale
     )
+
+
+def _lying_as(other: Tensor, tensor: Tensor, *, always: bool = False) -> Tensor:
+    """A tensor that lies dense, its dimensions in the order in which another's lie: what cuDNN's forward makes.
+
+    Args:
+        other: The other tensor.
+        tensor: The tensor.
+        always: Whether it is copied even if it lies so, unless that is as all regions lie: when a pass is recorded a
+            result lies as forward made it, and in a task as its region does.
+    """
+    order = sorted(range(other.ndim), key=lambda axis: -other.stride(axis))
+    turned = tensor.permute(order)
+    turns = order != sorted(order)
+    dense = turned.clone(memory_format=torch.contiguous_format) if always and turns else turned.contiguous()
+    return dense.permute([order.index(axis) for axis in range(other.ndim)])
 
 
 KERNELS = (

@@ -25,8 +25,9 @@ from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.host_memory import as_array
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
-Back = Callable[[int, int | None, Tensor], None]
-"""Backward of a step: its number, that of the step before it (None: it is the first), the hidden state's gradient."""
+Back = Callable[[int, int | None, Tensor, Tensor | None], None]
+"""Backward of a step: its number, that of the step before it (None: it is the first), the hidden state's gradient (it
+may be written over), and what is added to that."""
 
 
 @final
@@ -172,8 +173,10 @@ def _lstm_back(gates: Tensor, cells: Tensor, squashed: Tensor, start: Tensor, ce
     """
     known, first = [as_array(each) for each in (gates, cells, squashed, cell, found)], as_array(start)
 
-    def run(at: int, before: int | None, hidden: Tensor) -> None:
+    def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
         old = first if before is None else known[1][before]
+        if more is not None:
+            hidden += more
         lstm_gradients(known[0][at], old, known[2][at], as_array(hidden), known[3], known[4][at])
 
     return run
@@ -186,13 +189,16 @@ def _gru_back(gates: Tensor, out: Tensor, start: Tensor, kept: Tensor, found: Te
         gates: (s, b, 4 h): the gates' values.
         out: (s, b, h): the hidden states.
         start: (b, h): the one before the first step.
-        kept: (b, h): comes to be the part of the earlier state's gradient that no gate lies before.
+        kept: (b, h): comes to be the part of the earlier state's gradient that no gate lies before; it may be where the
+            hidden state's gradient is.
         found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates.
     """
     known, first = [as_array(each) for each in (gates, out, kept, found)], as_array(start)
 
-    def run(at: int, before: int | None, hidden: Tensor) -> None:
+    def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
         old = first if before is None else known[1][before]
+        if more is not None:
+            hidden += more
         gru_gradients(known[0][at], old, as_array(hidden), known[3][at], known[2])
 
     return run
