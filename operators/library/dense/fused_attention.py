@@ -95,7 +95,7 @@ def _deep(tensor: Tensor, width: int) -> Tensor:
 def _aligned(tensor: Tensor) -> Tensor:
     """A tensor whose rows begin where a GPU's kernels read them."""
     step = ALIGNMENT // tensor.element_size()
-    places = tensor.storage_offset(), *tensor.stride()[:-1]
+    places = int(tensor.storage_offset()), *tensor.stride()[:-1]
     return tensor if all(place % step == 0 for place in places) else tensor.contiguous().clone()
 
 
@@ -258,7 +258,8 @@ def _lying_as(other: Tensor, tensor: Tensor, *, always: bool = False) -> Tensor:
         always: Whether it is copied even if it lies so, unless that is as all regions lie: when a pass is recorded a
             result lies as forward made it, and in a task as its region does.
     """
-    order = sorted(range(other.ndim), key=lambda axis: -other.stride(axis))
+    strides = other.stride()
+    order = sorted(range(other.ndim), key=lambda axis: -strides[axis])
     turned = tensor.permute(order)
     turns = order != sorted(order)
     dense = turned.clone(memory_format=torch.contiguous_format) if always and turns else turned.contiguous()
