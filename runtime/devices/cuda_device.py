@@ -88,21 +88,29 @@ def in_turn(body: Callable[..., object]) -> Callable[..., object]:
 class _ExactMultiplication:
     """TF32 is off while a device is open: numbers of 10 bits would make results depend on how an operator is cut.
 
-    torch has it on for convolutions. The switches are the process's; they are as before once the last device is closed.
+    So are sums of halves in halves, of the parts into which torch cuts a product. torch has all but one of these on.
+    The switches are the process's; they are as before once the last device is closed.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
         self._before = False, False
+        self._halves = True, True
 
     def open(self) -> None:
         """Switch it off, if this is the first device."""
         with self._lock:
             self._open += 1
             if self._open == 1:
-                self._before = bool(torch.backends.cudnn.allow_tf32), bool(torch.backends.cuda.matmul.allow_tf32)
+                products = torch.backends.cuda.matmul
+                self._before = bool(torch.backends.cudnn.allow_tf32), bool(products.allow_tf32)
+                self._halves = (
+                    bool(products.allow_bf16_reduced_precision_reduction),
+                    bool(products.allow_fp16_reduced_precision_reduction),
+                )
                 _allow_tf32(convolutions=False, products=False)
+                _allow_sums_in_halves(bfloat16=False, float16=False)
 
     def close(self) -> None:
         """Put it back, if this was the last one."""
@@ -111,11 +119,18 @@ class _ExactMultiplication:
             if self._open == 0:
                 convolutions, products = self._before
                 _allow_tf32(convolutions=convolutions, products=products)
+                bfloat16, float16 = self._halves
+                _allow_sums_in_halves(bfloat16=bfloat16, float16=float16)
 
 
 def _allow_tf32(*, convolutions: bool, products: bool) -> None:
     allow_tf32_in_convolutions(convolutions)
     torch.backends.cuda.matmul.allow_tf32 = products
+
+
+def _allow_sums_in_halves(*, bfloat16: bool, float16: bool) -> None:
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = bfloat16
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = float16
 
 
 _exact_multiplication = _ExactMultiplication()
@@ -145,8 +160,7 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
-        self._brought = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._known: dict[int, torch.cuda.Stream] = {}  # the streams of programs, by number
+        self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
@@ -197,16 +211,21 @@ class CudaDevice(Device):
         """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
         if not values.is_cuda:
             return super().bring(values)
-        ours = self._streams[0].torch
-        if values.device != self.device:
-            ours.wait_stream(torch.cuda.current_stream(values.device))
-        elif (number := current_stream_number(self.device.index)) != ours.cuda_stream:
-            if number not in self._known:
-                self._known[number] = torch.cuda.current_stream(self.device)
-            self._brought.record(self._known[number])  # anew, for each: making an event takes longer
-            ours.wait_event(self._brought)
-        values.record_stream(ours)
+        tasks, index = self._streams[0], values.device.index
+        number = current_stream_number(index)
+        if number != tasks.torch.cuda_stream:
+            stream, event = self._sources.get((index, number)) or self._source(values.device, number)
+            event.record(stream)  # anew, for each: making an event takes longer, and to come after a later one is right
+            tasks.after.append(event)
+        values.record_stream(tasks.torch)
         return values
+
+    def _source(self, device: torch.device, number: int) -> tuple[torch.cuda.Stream, torch.cuda.Event]:
+        """A stream that a program computes batches in, and an event to come after it."""
+        with device:
+            found = torch.cuda.current_stream(device), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._sources[device.index, number] = found
+        return found
 
     def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         """See `Device.capture`: a CUDA graph of torch's current stream, which is that of whatever runs this.

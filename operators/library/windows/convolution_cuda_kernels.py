@@ -100,7 +100,9 @@ def _goes_into(context: TileContext, sources: Sequence[Tensor], target: Tensor) 
     operator = operator_of(context)
     dense = target.is_contiguous() and all(each.numel() for each in (*sources, target))
     fits = max(each.numel() for each in (*sources, target)) <= MOST_ELEMENTS
-    return operator.groups == 1 and len(operator.axes) > 1 and dense and fits and torch.backends.cudnn.enabled
+    alike = {each.dtype for each in sources} == {target.dtype}
+    plain = operator.groups == 1 and len(operator.axes) > 1
+    return plain and dense and fits and alike and torch.backends.cudnn.enabled
 
 
 def _convolution(
