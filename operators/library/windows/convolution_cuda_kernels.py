@@ -1,14 +1,12 @@
-"""Convolutions on CUDA: cuDNN's own, written where they belong, and the gradient of an input as one of them.
+"""Convolutions on CUDA: cuDNN's own, written where they belong; some gradients of inputs are convolutions, too.
 
-With windows a row apart, each row of the input is reached from every row of a window. So the input's gradient is a
-convolution of the result's, by the weight turned by half a turn, with its channels exchanged:
+Torch's operators make a tensor, which is then copied: while it is made there is the result twice, and the copy is one
+pass more. cuDNN writes a convolution to any memory that is dense.
 
-    weight    w[o, i, v, u]    padding p                  result's gradient (b, o, y, x)
-    turned    w[i, o, -v, -u]  padding d (v - 1) - p      input's gradient  (b, i, y~, x~)
-
-What torch asks cuDNN for instead is an algorithm of its own, and in exact float32 that goes by Fourier transforms: it
-takes several times as much memory as its operands and result, and several times as long as the convolution forward.
-With TF32 and in halves tensor cores do it, which take neither.
+With windows of one element, a row apart, the gradient of the input is the convolution of the result's by the weight
+with its channels exchanged. (With larger windows, by the weight turned by half a turn. Which of the two ways cuDNN is
+good at then differs from shape to shape: in exact float32 it may go by Fourier transforms in either, with up to sixteen
+times the memory of the operand, and now one, now the other takes less, or is faster, by a factor of three.)
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """The wanted gradients of the tile: the input's as a convolution, where that is better, and torch's others."""
-    found = _bind_turned(context, tensors)
+    found = _bind_exchanged(context, tensors)
     if found is None:
         return convolution_kernels.bind_backward(context, tensors)
     _, *others = tensors.operand_gradients
@@ -74,25 +72,18 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     return CallSequence().then(found).then(rest).bind()
 
 
-def _bind_turned(context: TileContext, tensors: BackwardTensors) -> Callable[[], None] | None:
-    """The input's gradient as a convolution; None where it is not wanted or none."""
+def _bind_exchanged(context: TileContext, tensors: BackwardTensors) -> Callable[[], None] | None:
+    """The input's gradient as a convolution; None where it is not wanted or another."""
     gradient, weight, target = tensors.gradient(), tensors.operand(1), tensors.operand_gradients[0]
     operator, padding = operator_of(context), torch_padding(context)
     if target is None or padding is None or target.shape != input_shape(context) or 0 in tensors.adds:
         return None
     exact = gradient.dtype in ACCURATE and not torch.backends.cudnn.allow_tf32
-    turned = [operator.reach(axis) - 1 - below for axis, below in enumerate(padding)]
-    if not exact or set(operator.stride) != {1} or min(turned) < 0:
+    narrow = set(operator.kernel_size) == set(operator.stride) == {1} and not any(padding)
+    if not exact or not narrow or not _goes_into(context, (gradient, weight), target):
         return None
-    if not _goes_into(context, (gradient, weight), target):
-        return None
-    axes = [2 + axis for axis, size in enumerate(operator.kernel_size) if size > 1]
-
-    def turn() -> Tensor:
-        exchanged = weight.transpose(0, 1)
-        return exchanged.flip(axes) if axes else exchanged
-
-    return _convolution(gradient, turn, Windows(turned, operator.stride, operator.dilation), target)
+    windows = Windows(padding, operator.stride, operator.dilation)
+    return _convolution(gradient, lambda: weight.transpose(0, 1), windows, target)
 
 
 def _goes_into(context: TileContext, sources: Sequence[Tensor], target: Tensor) -> bool:
