@@ -23,7 +23,7 @@ __all__: list[str] = []
 
 
 def allocated_bytes(
-    graph: Graph, machine: Machine, plan: Plan, optimizer: AbstractOptimizer, costs: CostModel
+    graph: Graph, machine: Machine, plan: Plan, optimizer: AbstractOptimizer, costs: CostModel | None = None
 ) -> tuple[int, ...]:
     """Give the bytes of each memory that a training step takes, where instances never alive together take turns.
 
@@ -33,7 +33,7 @@ def allocated_bytes(
     return taken_bytes(lower(program, FragmentCache(machine)), program.lasting, costs)
 
 
-def taken_bytes(schedule: Schedule, lasting: Collection[int], costs: CostModel) -> tuple[int, ...]:
+def taken_bytes(schedule: Schedule, lasting: Collection[int], costs: CostModel | None) -> tuple[int, ...]:
     """Give the same of a schedule.
 
     Args:

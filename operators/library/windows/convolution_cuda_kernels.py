@@ -93,16 +93,18 @@ def _goes_into(context: TileContext, sources: Sequence[Tensor], target: Tensor) 
     fits = max(each.numel() for each in (*sources, target)) <= MOST_ELEMENTS
     alike = {each.dtype for each in sources} == {target.dtype}
     plain = operator.groups == 1 and len(operator.axes) > 1
-    return plain and dense and fits and alike and torch.backends.cudnn.enabled
+    return plain and dense and fits and alike and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
 
 
-def _convolution(
-    source: Tensor, weight: Callable[[], Tensor], windows: Windows, target: Tensor
-) -> Callable[[], object]:
+def _convolution(source: Tensor, weight: Callable[[], Tensor], windows: Windows, target: Tensor) -> Callable[[], None]:
     """A convolution by cuDNN, with the switches of torch as they are when it is bound."""
     switches = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32
     given = (list(windows.padding), list(windows.stride), list(windows.dilation), 1, *switches)
-    return lambda: convolution_into(source, weight(), *given, out=target)
+
+    def run() -> None:
+        convolution_into(source, weight(), *given, out=target)
+
+    return run
 
 
 KERNELS = Kernels(bind_forward, bind_backward, accumulates=convolution_kernels.KERNELS.accumulates)

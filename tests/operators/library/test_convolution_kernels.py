@@ -45,6 +45,7 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
     into.clear()
     monkeypatch.setattr(convolution_cuda_kernels, "convolution_into", convolve)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
 
 
 class Case(NamedTuple):
