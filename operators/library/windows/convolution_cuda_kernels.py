@@ -6,7 +6,7 @@ pass more. cuDNN writes a convolution to any memory that is dense.
 With windows of one element, a row apart, the gradient of the input is the convolution of the result's by the weight
 with its channels exchanged. (With larger windows, by the weight turned by half a turn. Which of the two ways cuDNN is
 good at then differs from shape to shape: in exact float32 it may go by Fourier transforms in either, with up to sixteen
-times the memory of the operand, and now one, now the other takes less, or is faster, by a factor of three.)
+times the memory of the operand, and now one, now the other takes less.)
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def _goes_into(context: TileContext, sources: Sequence[Tensor], target: Tensor) 
     fits = max(each.numel() for each in (*sources, target)) <= MOST_ELEMENTS
     alike = {each.dtype for each in sources} == {target.dtype}
     plain = operator.groups == 1 and len(operator.axes) > 1
-    return plain and dense and fits and alike and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
+    there = torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
+    return plain and dense and fits and alike and there
 
 
 def _convolution(source: Tensor, weight: Callable[[], Tensor], windows: Windows, target: Tensor) -> Callable[[], None]:
