@@ -1,10 +1,11 @@
 """All that a GPU can show, in one command of under eight minutes: run it first wherever there is one.
 
-    PYTHONPATH=src python benchmarks/gpu_checks.py > found.jsonl        on one GPU
-    PYTHONPATH=src python benchmarks/gpu_checks.py --device null --small       a rehearsal: no time of it means anything
+    python benchmarks/gpu_checks.py > found.jsonl                       on one GPU
+    python benchmarks/gpu_checks.py --device null --small               a rehearsal: no time of it means anything
 
-It needs no download: torch, numba, numba-cuda, numpy, msgpack, networkx. Bring the wheels of click, rich and pyzmq to
-also run the command line and `gpu_ranks.py`, whose ranks are processes; the ranks of this file are threads. Without
+The package must be installed (`pip install --no-deps -e .` where nothing can be downloaded), for it finds strategies by
+its entry points. It needs torch, numba, numba-cuda, numpy below 2.5, msgpack and networkx. Bring the wheels of click,
+rich and pyzmq to also run the command line and `gpu_ranks.py`, whose ranks are processes; those of this file are threads. Without
 scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at any
 time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
 
@@ -56,7 +57,8 @@ def doctor(bench: Bench) -> Iterator[Line]:
     """What is here."""
     wheels = ("numba_cuda", "click", "rich", "zmq", "sklearn", "networkx", "msgpack")
     there = {name: _is_there(name) for name in wheels}
-    line: Line = {"python": platform.python_version(), "torch": torch.__version__, "wheels": there}
+    line: Line = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__}
+    line |= {"wheels": there}
     if bench.device == "cuda":
         found, driver = torch.cuda.get_device_properties(0), Path("/proc/driver/nvidia/version")
         free, total = torch.cuda.mem_get_info(0)
