@@ -279,7 +279,9 @@ def _peaks(bench: Bench, net: Net) -> Line:
     left = torch.cuda.memory_allocated()
     theirs = _peak_of_torch(module, batch)
     ratios = {"over_torch": line["devices"] / theirs.devices, "reserved_over_torch": line["reserved"] / theirs.reserved}
-    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left}
+    free, total = torch.cuda.mem_get_info()
+    beside = total - free - torch.cuda.memory_reserved()  # contexts, libraries' code, and what other processes have
+    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left, "beside_torch": beside}
     return line | told | ratios | {"devices_over_predicted": line["devices"] / line["predicted"]}
 
 
