@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import gates_of
-from maniple.operators.library.dense.recurrent_kernels import Weights, bind_input_gates, there
+from maniple.operators.library.dense.recurrent_kernels import Weights, bind_input_gates, gates_of, there
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:

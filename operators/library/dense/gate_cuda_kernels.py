@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import Back, Gates
+from maniple.operators.library.dense.gates import Back, Gates
 from maniple.runtime.devices import cuda_kernels
 from maniple.runtime.devices.cuda_kernels import bind_launch, cuda
 

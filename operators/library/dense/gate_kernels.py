@@ -12,8 +12,6 @@ of values that are there, so there is no exponential in it. On GPUs forward is o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
 
 import numba
 import numpy as np
@@ -21,42 +19,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from maniple.operators.library.dense.gates import Back, Gates
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.host_memory import as_array
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
-Back = Callable[[int, int | None, Tensor, Tensor | None], None]
-"""Backward of a step: its number, that of the step before it (None: it is the first), the hidden state's gradient (it
-may be written over), and what is added to that."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """The kernels of gates for one kind of memory.
-
-    Args:
-        lstm: binds a step of an LSTM; see ``lstm_gates``.
-        gru: binds a step of a GRU; see ``gru_gates``.
-        lstm_back: binds backward of all steps of an LSTM; see ``_lstm_back``.
-        gru_back: binds backward of all steps of a GRU; see ``_gru_back``.
-        compile: compiles what backward of a mode runs, for numbers like a tensor's, before a step does.
-    """
-
-    lstm: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Callable[[], None]]
-    gru: Callable[[Tensor, Tensor, Tensor], Callable[[], None]]
-    lstm_back: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Back]
-    gru_back: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Back]
-    compile: Callable[[str, Tensor], None]
-
-
-def gates_of(tensor: Tensor) -> Gates:
-    """The kernels for what lies where a tensor does."""
-    if tensor.is_cuda:
-        from maniple.operators.library.dense import gate_cuda_kernels
-
-        return gate_cuda_kernels.GATES
-    return HOST_GATES
 
 
 def lstm_gates(gates: Tensor, old: Tensor, new: Tensor, squashed: Tensor, hidden: Tensor) -> Callable[[], None]:

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import gates_of
-from maniple.operators.library.dense.recurrent_kernels import Saved, Weights, drop_masks, in_order, steps_first, there
+from maniple.operators.library.dense.recurrent_kernels import (
+    Saved,
+    Weights,
+    drop_masks,
+    gates_of,
+    in_order,
+    steps_first,
+    there,
+)
 from maniple.operators.operator.operator import BackwardTensors, TileContext
 
 if TYPE_CHECKING:
