@@ -190,9 +190,9 @@ def test_who_waits_for_a_step_submits_what_was_captured_and_a_lane_is_submitted_
 ) -> None:
     """Bodies run for two steps, on the lane's thread, where nothing that the program is inside of tells on them.
 
-        step          1      2          3 and on
-        pieces        run    captured   issued
-        submitted by  lane   lane       who waits
+    step          1      2          3 and on
+    pieces        run    captured   issued
+    submitted by  lane   lane       who waits
     """
     graph = optimizing.network()
     batch = dict(zip("xy", next(optimizing.batches(1)), strict=True))
