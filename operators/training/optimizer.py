@@ -56,6 +56,32 @@ class State(NamedTuple):
     fill: float = 0.0
 
 
+@final
+class Block(NamedTuple):
+    """What an update changes, and what it reads of a weight.
+
+    Args:
+        value: of a block of the weight.
+        gradient: the block's; only read.
+        states: as ``AbstractOptimizer.states`` lists them.
+    """
+
+    value: Tensor
+    gradient: Tensor
+    states: tuple[Tensor, ...]
+
+
+def can_share_kernel(blocks: Sequence[Block]) -> bool:
+    """Whether one kernel of a GPU can update blocks: they lie there, without gaps, and are of the same dtypes."""
+    tensors = [(value, gradient, *states) for value, gradient, states in blocks]
+    first = [tensor.dtype for tensor in tensors[0]]
+    return all(
+        tensor.is_cuda and tensor.is_contiguous() and tensor.dtype == dtype
+        for each in tensors
+        for tensor, dtype in zip(each, first, strict=True)
+    )
+
+
 class AbstractOptimizer(ABC):
     """How a gradient changes a parameter. An optimizer is a frozen dataclass: equal ones are the same.
 
@@ -112,6 +138,25 @@ class AbstractOptimizer(ABC):
                 optimizer was made with, where these do not change.
             squares: The sum of the squares of all gradients, one float64, where they are clipped by norm.
         """
+
+    def bind_updates(
+        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
+    ) -> Callable[[], None]:
+        """A function that updates blocks of several weights in place each time that it is called.
+
+        Args:
+            blocks: At least one.
+            cores: See ``bind_update``, as are ``row`` and ``squares``, which are those of all.
+            row: Likewise.
+            squares: Likewise.
+        """
+        bodies = [self.bind_update(*block, cores, row, squares) for block in blocks]
+
+        def update() -> None:
+            for body in bodies:
+                body()
+
+        return update
 
     @abstractmethod
     def bind_direction(

@@ -33,6 +33,7 @@ from maniple.operators.operator.random_stream import RandomStream
 from maniple.operators.training.adam_cuda_kernels import bind_adam
 from maniple.operators.training.descent import SGD
 from maniple.operators.training.descent_cuda_kernels import bind_descent
+from maniple.operators.training.optimizer import AbstractOptimizer, Block
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices import cuda_kernels
@@ -48,6 +49,12 @@ Floats = npt.NDArray[np.float64]
 
 def drawn(*shape: int, seed: int = 0, dtype: str = "float64") -> Floats:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def block_of(start: Floats, optimizer: AbstractOptimizer) -> Block:
+    """A weight without a gradient and with an empty state."""
+    value = torch.tensor(start)
+    return Block(value, torch.zeros_like(value), tuple(torch.zeros_like(value) for _ in optimizer.states))
 
 
 def test_this_is_the_simulator() -> None:
@@ -66,16 +73,15 @@ def test_descent(optimizer: SGD) -> None:
     reference = torch.optim.SGD(
         [theirs], optimizer.lr, optimizer.momentum, 0, optimizer.weight_decay, optimizer.nesterov
     )
-    value, gradient = cuda.to_device(start), cuda.to_device(np.zeros(size))
-    states = tuple(cuda.to_device(np.zeros(size)) for _ in optimizer.state_names)
-    update = bind_descent(optimizer, value, gradient, states)
+    block = block_of(start, optimizer)
+    update = bind_descent(optimizer, [block])
     for step in range(2):
         slope = drawn(size, seed=step + 1)
-        gradient.copy_to_device(slope)
+        block.gradient.copy_(torch.from_numpy(slope))
         theirs.grad = torch.from_numpy(slope)
         reference.step()
         update()
-    assert np.abs(value.copy_to_host() - theirs.detach().numpy()).max() <= 1e-13
+    assert (block.value - theirs.detach()).abs().max() <= 1e-13
 
 
 @pytest.mark.parametrize(
@@ -95,20 +101,18 @@ def test_numbers_that_enter(optimizer: SGD | mp.optim.Adam | mp.optim.AdamW) -> 
     own = tuple(torch.zeros(size, dtype=torch.float64) for _ in optimizer.states)
     slope, line = torch.zeros(size, dtype=torch.float64), torch.zeros(1 + len(optimizer.numbers), dtype=torch.float64)
     wanted = optimizer.bind_update(theirs, slope, own, 2, line)
-    value, gradient, row = (cuda.to_device(given) for given in (start, np.zeros(size), line.numpy()))
-    states = tuple(cuda.to_device(np.zeros(size)) for _ in own)
+    block = block_of(start, optimizer)
     if isinstance(optimizer, SGD):
-        update = bind_descent(optimizer, value, gradient, states, 0, row)
+        update = bind_descent(optimizer, [block], 0, line)
     else:
-        update = bind_adam(optimizer, value, gradient, states, row, None)
+        update = bind_adam(optimizer, [block], line, None)
     for step in (1, 2):
         line.copy_(torch.tensor([step, *optimizer.flat(optimizer.arguments())], dtype=torch.float64))
         slope.copy_(torch.from_numpy(drawn(size, seed=step)))
-        row.copy_to_device(line.numpy())
-        gradient.copy_to_device(slope.numpy())
+        block.gradient.copy_(slope)
         wanted()
         update()
-    assert np.abs(value.copy_to_host() - theirs.numpy()).max() <= 1e-13
+    assert (block.value - theirs).abs().max() <= 1e-13
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
