@@ -62,6 +62,7 @@ def order_law(make: Callable[[int, int], Device]) -> None:
     """Work runs in the order of its stream and after its events, and its times say so."""
     with closing(make(0, _CAPACITY)) as device:
         ran: list[object] = []
+        device.timed = True
         first = device.arrivals.submit(lambda: ran.append("arrival"))
         tasks = [device.tasks.submit(_noting(ran, number), [first]) for number in range(_ROUNDS)]
         last = device.departures.submit(lambda: ran.append("departure"), tasks)

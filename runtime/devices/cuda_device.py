@@ -1,38 +1,28 @@
-"""CUDA devices, through the public names of `torch.cuda` alone.
+"""CUDA devices, through the public names of `torch.cuda` alone; ``cuda_stream`` has their streams.
 
-A call submits work as torch and numba do: kernels are put into a stream, and the host goes on. One thread per stream
-waits for the ends in their order and tells whoever asked; what the work uses is held until then, so no memory is used
-again too early. Two ranks may use one device: each has its own context and its own share of the memory.
-
-Ends have times of the device's clock only while somebody records. Those are a distance from an origin, which torch
-gives in single precision; so an end becomes the next origin once the one before it is a second old:
-
-    origin      0 s                    1.2 s (an end)          2.3 s (an end)
-    ends        .2 .5 .9               1.3 1.7 2.1             2.5
-    apart by    at least 60 ns         the same                the same         (62 us of an origin 10 minutes old)
+Two ranks may use one device: each has its own context and its own share of the memory.
 """
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
-from queue import SimpleQueue
-from time import perf_counter_ns
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.process.torch_internals import allow_tf32_in_convolutions
-from maniple.runtime.devices.device import Captured, Device, Refused, Stream
-from maniple.runtime.devices.event import Event, Signal
+from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
+from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
+from maniple.runtime.devices.device import Captured, Device, Refused
 from maniple.runtime.devices.memory_budget import MemoryBudget
+from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 __all__: list[str] = []
 
@@ -131,131 +121,6 @@ _exact_multiplication = _ExactMultiplication()
 
 
 @final
-class CudaEvent(Signal):
-    """The end of work in a stream, which other streams can wait for without the host.
-
-    Args:
-        begin: recorded before the work; None where it is not timed.
-        end: recorded after it.
-    """
-
-    __slots__ = ("begin", "end")
-
-    def __init__(self, begin: torch.cuda.Event | None, end: torch.cuda.Event) -> None:
-        super().__init__()
-        self.begin = begin
-        self.end = end
-
-
-class _Submitted(NamedTuple):
-    """What a stream's thread waits for; None of both to end."""
-
-    event: CudaEvent | None
-    work: Callable[[], object] | None
-
-
-RENEW_NS = 1_000_000_000
-"""How old the origin of times may be: times a second away are 60 ns apart in single precision of milliseconds."""
-
-
-class _Origin(NamedTuple):
-    """An event whose time is known.
-
-    Args:
-        event: the event.
-        time_ns: when it was, on the clock of this process.
-    """
-
-    event: torch.cuda.Event
-    time_ns: int
-
-    def time_of(self, event: torch.cuda.Event) -> int:
-        """The time of another event."""
-        return self.time_ns + int(1e6 * self.event.elapsed_time(event))
-
-
-@final
-class CudaStream(Stream):
-    """A stream of a CUDA device; see `Stream`.
-
-    Args:
-        device: the device.
-        name: of the thread that waits for ends.
-        timed: says whether ends are to have times of the device's clock.
-    """
-
-    def __init__(self, device: torch.device, name: str, timed: Callable[[], bool] = lambda: False) -> None:
-        self.torch = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._device = device
-        self._timed = timed
-        self._failure: BaseException | None = None
-        self._submitted: SimpleQueue[_Submitted] = SimpleQueue()
-        self._origin: _Origin | None = None
-        self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
-        """See `Stream.submit`; events of the host are waited for on this thread."""
-        begin: torch.cuda.Event | None = None
-        timed, begun_ns = self._timed(), perf_counter_ns()
-        if not timed:
-            self._origin = None
-        elif self._origin is None:
-            self._origin = self._anchor()
-        try:
-            for event in events:
-                if isinstance(event, CudaEvent) and event.error is None:
-                    self.torch.wait_event(event.end)
-                else:
-                    event.wait()
-            begin = self._record(timed=True) if timed else None
-            if self._failure is None:
-                with torch.cuda.stream(self.torch), self._device:
-                    work()
-        except BaseException as error:  # noqa: BLE001  (told to whoever waits; what follows does not run)
-            self._failure = self._failure or error
-        submitted = CudaEvent(begin, self._record(timed=timed))
-        submitted.begun_ns = begun_ns
-        self._submitted.put(_Submitted(submitted, work))
-        return submitted
-
-    def _record(self, *, timed: bool) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
-        event.record(self.torch)
-        return event
-
-    def _anchor(self) -> _Origin:
-        """Find the time of an event by waiting for it: whoever begins to record has waited for all work already."""
-        event = self._record(timed=True)
-        event.synchronize()
-        return _Origin(event, perf_counter_ns())
-
-    def _watch(self) -> None:
-        while (submitted := self._submitted.get()).event is not None:
-            event, error = submitted.event, self._failure
-            try:
-                event.end.synchronize()
-                self._tell_times(event)
-            except BaseException as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
-                self._failure = error = failure
-            del submitted  # and what the work holds, before anybody is told
-            event.set(error)
-
-    def _tell_times(self, event: CudaEvent) -> None:
-        """Give an end the times of the device's clock, and be its own origin's heir once that is old."""
-        origin = self._origin
-        if event.begin is None or origin is None:
-            return
-        event.begun_ns, event.ended_ns = origin.time_of(event.begin), origin.time_of(event.end)
-        if event.ended_ns - origin.time_ns > RENEW_NS and self._origin is origin:
-            self._origin = _Origin(event.end, event.ended_ns)
-
-    def close(self) -> None:
-        """End the thread, once all that was submitted has ended."""
-        self._submitted.put(_Submitted(None, None))
-
-
-@final
 class CudaDevice(Device):
     """A CUDA device as one processor uses it; see `Device`.
 
@@ -274,11 +139,13 @@ class CudaDevice(Device):
         self.device = torch.device("cuda", local % torch.cuda.device_count())
         super().__init__(local, capacity, str(self.device))
         self.room = MemoryBudget(self.name, capacity, _reclaim)
+        clock = DeviceClock(lambda: self.timed)
         self._streams = tuple(
-            CudaStream(self.device, f"{self.name}: {name}", lambda: self.timed)
-            for name in ("tasks", "arrivals", "departures")
+            CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
+        self._brought = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._known: dict[int, torch.cuda.Stream] = {}  # the streams of programs, by number
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
@@ -322,15 +189,21 @@ class CudaDevice(Device):
         return self.room.allocate(prod(shape) * dtype.itemsize, attempt)
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """See `Device.stage`: pinned, and used again by torch when nobody refers to it."""
-        return torch.empty(count, dtype=dtype, device="cpu", pin_memory=True)
+        """See `Device.stage`: pinned, and used again once nobody refers to it and no stream may be at it."""
+        return PINNED_ROWS.take((count,), dtype)
 
     def bring(self, values: torch.Tensor) -> torch.Tensor:
         """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
         if not values.is_cuda:
             return super().bring(values)
         ours = self._streams[0].torch
-        ours.wait_stream(torch.cuda.current_stream(values.device))
+        if values.device != self.device:
+            ours.wait_stream(torch.cuda.current_stream(values.device))
+        elif (number := current_stream_number(self.device.index)) != ours.cuda_stream:
+            if number not in self._known:
+                self._known[number] = torch.cuda.current_stream(self.device)
+            self._brought.record(self._known[number])  # anew, for each: making an event takes longer
+            ours.wait_event(self._brought)
         values.record_stream(ours)
         return values
 

@@ -1,132 +1,30 @@
-"""CUDA devices over a stand-in for what is used of `torch.cuda`; nothing here has run on a GPU."""
+"""CUDA devices: what is refused before anything starts, and which switches of torch are held."""
 
 from __future__ import annotations
-
-import threading
-from contextlib import nullcontext
 
 import pytest
 import torch
 
 from maniple.process.error import RequestError
 from maniple.runtime.devices import cuda_device
-from maniple.runtime.devices.cuda_device import CudaStream, check_cuda
-from maniple.runtime.devices.event import Signal
-
-LOG: list[str] = []
-ELAPSED: list[tuple[StubEvent, StubEvent]] = []
-
-
-class StubEvent:
-    """An event that is over when its gate opens."""
-
-    gate = threading.Event()
-
-    def __init__(self, *, enable_timing: bool, blocking: bool) -> None:
-        assert blocking
-        self.timed = enable_timing
-
-    def record(self, stream: StubStream) -> None:
-        LOG.append(f"record {stream.name}")
-
-    def synchronize(self) -> None:
-        assert self.gate.wait(30)
-
-    def elapsed_time(self, other: StubEvent) -> float:
-        assert self.timed
-        assert other.timed
-        ELAPSED.append((self, other))
-        return 1600.0
-
-
-class StubStream:
-    """A stream that writes down what is asked of it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.name = str(device)
-
-    def wait_event(self, event: StubEvent) -> None:
-        LOG.append(f"{self.name} waits")
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    LOG.clear()
-    StubEvent.gate = threading.Event()
-    StubEvent.gate.set()
-    monkeypatch.setattr(torch.cuda, "Event", StubEvent)
-    monkeypatch.setattr(torch.cuda, "Stream", StubStream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-
-
-@pytest.mark.usefixtures("stub")
-def test_submitting_waits_on_streams_and_never_on_the_host() -> None:
-    first, second = (CudaStream(torch.device("meta"), name) for name in ("first", "second"))
-    StubEvent.gate.clear()
-    LOG.clear()
-    before = first.submit(lambda: LOG.append("work"))
-    after = second.submit(lambda: LOG.append("more"), [before])
-    assert LOG == ["work", "record meta", "meta waits", "more", "record meta"]
-    assert [before.done, after.done] == [False, False]
-    StubEvent.gate.set()
-    after.wait()
-    before.wait()
-    assert before.ended_ns > 0
-    first.close()
-    second.close()
-
-
-@pytest.mark.usefixtures("stub")
-def test_times_are_told_while_something_records_from_an_origin_that_is_renewed() -> None:
-    timed = [True]
-    stream = CudaStream(torch.device("meta"), "first", lambda: timed[0])
-    ELAPSED.clear()
-    first, second = stream.submit(lambda: None), stream.submit(lambda: None)
-    second.wait()
-    third = stream.submit(lambda: None)
-    third.wait()
-    origins = [origin for origin, _ in ELAPSED]
-    # Every end is 1.6 s from its origin, which is old by then: each is the origin of those after it.
-    assert origins[0] is origins[1]
-    assert origins[2] is first.end  # type: ignore[attr-defined]
-    assert origins[4] is second.end  # type: ignore[attr-defined]
-    assert third.ended_ns - second.ended_ns == second.ended_ns - first.ended_ns == 1_600_000_000
-    timed[0] = False
-    LOG.clear()
-    last = stream.submit(lambda: LOG.append("work"))
-    last.wait()
-    assert LOG == ["work", "record meta"]
-    assert 0 < last.begun_ns <= last.ended_ns
-    stream.close()
-
-
-@pytest.mark.usefixtures("stub")
-def test_a_failure_is_told_and_what_follows_does_not_run() -> None:
-    stream = CudaStream(torch.device("meta"), "first")
-
-    def broken() -> None:
-        raise ValueError("no good")
-
-    ends = [stream.submit(broken), stream.submit(lambda: LOG.append("ran"))]
-    for end in ends:
-        with pytest.raises(ValueError, match="no good"):
-            end.wait()
-    assert "ran" not in LOG
-    stream.close()
-
-
-@pytest.mark.usefixtures("stub")
-def test_events_of_the_host_are_waited_for_where_work_is_submitted() -> None:
-    stream, host = CudaStream(torch.device("meta"), "first"), Signal()
-    host.set()
-    stream.submit(lambda: LOG.append("work"), [host]).wait()
-    assert LOG.count("work") == 1
-    stream.close()
+from maniple.runtime.devices.cuda_device import check_cuda
 
 
 def test_a_host_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_device.torch.cuda, "is_available", lambda: False)
     with pytest.raises(RequestError, match=r"--device cuda: .*--device null"):
+        check_cuda()
+
+
+def test_a_numba_that_cannot_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise AttributeError("module 'numpy' has no attribute 'row_stack'")
+
+    monkeypatch.setattr(cuda_device.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda_device, "import_module", broken)
+    with pytest.raises(
+        RequestError, match=r"numba \S+, numba-cuda \S+, numpy \S+ \(AttributeError: .*row_stack.*numpy<2.5"
+    ):
         check_cuda()
 
 

@@ -1,0 +1,212 @@
+"""Streams of CUDA devices over a stand-in for what is used of `torch.cuda`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from maniple.runtime.devices import cuda_stream
+from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
+from maniple.runtime.devices.event import Signal
+
+LOG: list[str] = []
+ELAPSED: list[tuple[StubEvent, StubEvent]] = []
+
+
+class StubEvent:
+    """An event that is over when its gate opens."""
+
+    gate = threading.Event()
+
+    def __init__(self, *, enable_timing: bool, blocking: bool) -> None:
+        assert blocking
+        self.timed = enable_timing
+
+    def record(self, stream: StubStream) -> None:
+        LOG.append(f"record {stream.name}")
+
+    def synchronize(self) -> None:
+        assert self.gate.wait(30)
+
+    def elapsed_time(self, other: StubEvent) -> float:
+        assert self.timed
+        assert other.timed
+        ELAPSED.append((self, other))
+        return 1600.0
+
+
+class StubStream:
+    """A stream that writes down what is asked of it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.name = str(device)
+
+    def wait_event(self, event: StubEvent) -> None:
+        LOG.append(f"{self.name} waits")
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    LOG.clear()
+    StubEvent.gate = threading.Event()
+    StubEvent.gate.set()
+    monkeypatch.setattr(torch.cuda, "Event", StubEvent)
+    monkeypatch.setattr(torch.cuda, "Stream", StubStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(cuda_stream, "on_stream", lambda stream: nullcontext())
+
+
+@pytest.mark.usefixtures("stub")
+def test_submitting_waits_on_streams_and_never_on_the_host() -> None:
+    first, second = (CudaStream(torch.device("meta"), name, DeviceClock()) for name in ("first", "second"))
+    StubEvent.gate.clear()
+    LOG.clear()
+    before = first.submit(lambda: LOG.append("work"))
+    after = second.submit(lambda: LOG.append("more"), [before])
+    assert LOG == ["work", "record meta", "meta waits", "more", "record meta"]
+    assert [before.done, after.done] == [False, False]
+    StubEvent.gate.set()
+    after.wait()
+    before.wait()
+    assert before.ended_ns > 0
+    first.close()
+    second.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_times_are_told_while_something_records_from_an_origin_that_is_renewed() -> None:
+    timed = [True]
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock(lambda: timed[0]))
+    ELAPSED.clear()
+    first, second = stream.submit(lambda: None), stream.submit(lambda: None)
+    second.wait()
+    third = stream.submit(lambda: None)
+    third.wait()
+    origins = [origin for origin, _ in ELAPSED]
+    # Every end is 1.6 s from the origin of when it was submitted, which is old by then: the first is the next origin.
+    assert len({id(origin) for origin in origins[:4]}) == 1
+    assert origins[4] is first.end  # type: ignore[attr-defined]
+    assert third.ended_ns - first.ended_ns == 1_600_000_000
+    assert second.ended_ns == first.ended_ns
+    timed[0] = False
+    LOG.clear()
+    last = stream.submit(lambda: LOG.append("work"))
+    last.wait()
+    assert LOG == ["work", "record meta"]
+    assert 0 < last.begun_ns <= last.ended_ns
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_failure_is_told_and_what_follows_does_not_run() -> None:
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+
+    def broken() -> None:
+        raise ValueError("no good")
+
+    ends = [stream.submit(broken), stream.submit(lambda: LOG.append("ran"))]
+    for end in ends:
+        with pytest.raises(ValueError, match="no good"):
+            end.wait()
+    assert "ran" not in LOG
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_what_comes_after_a_failure_on_another_stream_does_not_run_though_nobody_was_told_yet() -> None:
+    clock = DeviceClock()
+    first, second = (CudaStream(torch.device("meta"), name, clock) for name in ("first", "second"))
+    StubEvent.gate.clear()  # the first stream's thread hears of nothing yet
+
+    def broken() -> None:
+        raise ValueError("no good")
+
+    after = second.submit(lambda: LOG.append("ran"), [first.submit(broken)])
+    StubEvent.gate.set()
+    with pytest.raises(ValueError, match="no good"):
+        after.wait()
+    assert "ran" not in LOG
+    first.close()
+    second.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_stream_counts_what_it_was_given_from_before_it_is_submitted() -> None:
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    StubEvent.gate.clear()
+    seen: list[int] = []
+    end = stream.submit(lambda: seen.append(stream.begun))
+    assert (seen, stream.begun, stream.ended) == ([1], 1, 0)
+    StubEvent.gate.set()
+    end.wait()
+    assert stream.ended == 1
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_events_of_the_host_are_waited_for_where_work_is_submitted() -> None:
+    stream, host = CudaStream(torch.device("meta"), "first", DeviceClock()), Signal()
+    host.set()
+    stream.submit(lambda: LOG.append("work"), [host]).wait()
+    assert LOG.count("work") == 1
+    stream.close()
+
+
+class Attended:
+    """Work whose end its submitter attends to, and that needs no device to make tensors on."""
+
+    bare = attended = True
+
+    def __call__(self) -> None:
+        LOG.append("work")
+
+
+@pytest.mark.usefixtures("stub")
+def test_who_attends_tells_on_its_own_thread_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stream, "LOOK_S", 30.0)  # the stream's thread looks when this test is over
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    stream.attend(stream.submit(Attended()))
+    told: list[tuple[int, int]] = []
+    ends = [stream.submit(Attended()) for _ in range(3)]
+    for number, end in enumerate(ends):
+        end.then(lambda _, number=number: told.append((number, threading.get_ident())))
+    assert not any(end.done for end in ends)
+    stream.attend(ends[1])
+    assert [end.done for end in ends] == [True, True, False]
+    stream.attend(ends[2])
+    assert told == [(number, threading.get_ident()) for number in range(3)]
+    assert (stream.begun, stream.ended) == (4, 4)
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_what_nobody_attends_to_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stream, "LOOK_S", 0.001)
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    stream.attend(stream.submit(Attended()))
+    for _ in range(20):
+        stream.submit(Attended()).wait()
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_who_is_interrupted_while_it_attends_loses_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stream, "LOOK_S", 30.0)
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    stream.attend(stream.submit(Attended()))
+    end = stream.submit(Attended())
+
+    def interrupted(event: StubEvent) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StubEvent, "synchronize", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.attend(end)
+    assert not end.done
+    stream.attend(end)
+    assert end.done
+    stream.close()
