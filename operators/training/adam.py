@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.loss_scale import LossScale
-from maniple.operators.training.optimizer import AbstractOptimizer, Block, State, can_share_kernel
+from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class AdaptiveMoments(AbstractOptimizer):
             return self.bind_updates([block], cores, row, squares)
         from maniple.operators.training import adam_kernels
 
-        contiguous = all(tensor.is_contiguous() for tensor in (parameter, gradient, *states))
+        contiguous = all(tensor.is_contiguous() for tensor in block.tensors)
         fused = contiguous and cores == 1 and not parameter.is_cuda
         bind = adam_kernels.bind_fused if fused else adam_kernels.bind_torch
         return bind(self, (parameter, gradient, *states), row, squares)

@@ -28,7 +28,7 @@ from maniple.runtime.devices.cuda_kernels import (
 
 if TYPE_CHECKING:
     from maniple.operators.training.adam import AdaptiveMoments
-    from maniple.operators.training.optimizer import Block
+    from maniple.operators.training.block import Block
 
 __all__: list[str] = []
 

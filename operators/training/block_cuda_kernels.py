@@ -20,7 +20,7 @@ import numpy as np
 from maniple.runtime.devices.cuda_kernels import THREADS, address_of, cuda, to_device
 
 if TYPE_CHECKING:
-    from maniple.operators.training.optimizer import Block
+    from maniple.operators.training.block import Block
 
 __all__: list[str] = []
 

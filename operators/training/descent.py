@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.loss_scale import LossScale
-from maniple.operators.training.optimizer import AbstractOptimizer, Block, State, can_share_kernel
+from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from maniple.process.error import RequestError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from maniple.operators.training.block import Block
     from maniple.operators.training.parameter import Parameter
 
 __all__: list[str] = []
@@ -54,32 +55,6 @@ class State(NamedTuple):
 
     name: str
     fill: float = 0.0
-
-
-@final
-class Block(NamedTuple):
-    """What an update changes, and what it reads of a weight.
-
-    Args:
-        value: of a block of the weight.
-        gradient: the block's; only read.
-        states: as ``AbstractOptimizer.states`` lists them.
-    """
-
-    value: Tensor
-    gradient: Tensor
-    states: tuple[Tensor, ...]
-
-
-def can_share_kernel(blocks: Sequence[Block]) -> bool:
-    """Whether one kernel of a GPU can update blocks: they lie there, without gaps, and are of the same dtypes."""
-    tensors = [(value, gradient, *states) for value, gradient, states in blocks]
-    first = [tensor.dtype for tensor in tensors[0]]
-    return all(
-        tensor.is_cuda and tensor.is_contiguous() and tensor.dtype == dtype
-        for each in tensors
-        for tensor, dtype in zip(each, first, strict=True)
-    )
 
 
 class AbstractOptimizer(ABC):
@@ -151,6 +126,8 @@ class AbstractOptimizer(ABC):
             squares: Likewise.
         """
         bodies = [self.bind_update(*block, cores, row, squares) for block in blocks]
+        if len(bodies) == 1:
+            return bodies[0]
 
         def update() -> None:
             for body in bodies:

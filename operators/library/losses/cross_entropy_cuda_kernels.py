@@ -42,6 +42,11 @@ _THREADS_OF_DEVICE = 1 << 18
 """About as many as run at a time on a large GPU."""
 
 
+def share_dtype(rest: torch.dtype) -> torch.dtype:
+    """The dtype of what a loss counts for, which 16 bits would round to three digits."""
+    return torch.promote_types(rest, torch.float32)
+
+
 @cuda.jit(device=True)
 def _sum_of_lanes(value: Any, shared: Any, lane: int, lanes: int) -> Any:
     """The sum of one value per thread of a row, in every thread.
@@ -101,13 +106,13 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
 
     Args:
         logits: Their dtype.
-        rest: That of the class weights, the share, the logarithms and the result.
+        rest: That of the class weights, the logarithms and the result; of 16 bits it leaves the share 32.
         lanes: How many threads share a row.
         threads: Of a block.
         smooth: Whether labels are smoothed.
     """
     load, kind, together = FORMS[logits].load, kind_of(logits), threads // lanes
-    load_rest, store_rest = FORMS[rest].load, FORMS[rest].store
+    load_rest, store_rest, load_share = FORMS[rest].load, FORMS[rest].store, FORMS[share_dtype(rest)].load
     lowest, zero = kind(-inf), kind(0)  # a Python float would make the exponentials double
 
     def forward(
@@ -178,7 +183,7 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
                 every += losses[n]
             every = _sum_of_lanes(every, sums, thread, threads)
             if thread == 0:
-                result[0] = store_rest(every * load_rest(share[0]))
+                result[0] = store_rest(every * load_share(share[0]))
 
     return cuda.jit(forward)
 
@@ -187,7 +192,7 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
 def backward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, smooth: bool) -> Any:  # noqa: FBT001
     """The kernel of the gradient; see ``forward_kernel``."""
     load, store, kind = FORMS[logits].load, FORMS[logits].store, kind_of(logits)
-    load_rest, together = FORMS[rest].load, threads // lanes
+    load_rest, load_share, together = FORMS[rest].load, FORMS[share_dtype(rest)].load, threads // lanes
     zero, one, nothing = kind(0), kind(1), kind(nan)
 
     def backward(
@@ -197,7 +202,7 @@ def backward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads:
         shared = cuda.shared.array(threads, kind)
         thread, classes, count = np.int64(cuda.threadIdx.x), x.shape[1], x.shape[0]
         lane, own = thread & (lanes - 1), thread // lanes
-        part, spread, pull = load_rest(gradient[0]) * load_rest(share[0]), zero, zero
+        part, spread, pull = load_rest(gradient[0]) * load_share(share[0]), zero, zero
         if smooth:
             mass = zero
             for c in range(thread, classes, threads):
@@ -243,7 +248,7 @@ def backward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads:
 @lru_cache(maxsize=16)
 def share_kernel(rest: torch.dtype) -> Any:
     """The kernel of what a loss counts for in the mean; one block."""
-    load_rest, store_rest = FORMS[rest].load, FORMS[rest].store
+    load_rest, store_share = FORMS[rest].load, FORMS[share_dtype(rest)].store
 
     def share_of(every: Any, weights: Any, ignore: int, share: Any) -> None:
         shared = cuda.shared.array(THREADS, _DOUBLE)
@@ -254,7 +259,7 @@ def share_kernel(rest: torch.dtype) -> Any:
                 total += load_rest(weights[label]) if 0 <= label < weights.size else nan
         total = _block_sum(total, shared)
         if cuda.threadIdx.x == 0:
-            share[0] = store_rest(1 / total if total != 0 else inf)
+            share[0] = store_share(1 / total if total != 0 else inf)
 
     return cuda.jit(share_of)
 
