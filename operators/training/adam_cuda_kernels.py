@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from maniple.operators.training.adam_kernels import COUNT, step_of
-from maniple.operators.training.block_cuda_kernels import ADDRESSES, SIZE, chunk_of, table_of
+from maniple.operators.training.block_cuda_kernels import ADDRESSES, SIZE, after_fours, chunk_of, table_of
 from maniple.operators.training.clipping import NO_NORM, Clipping, bounded, scale
 from maniple.runtime.devices.cuda_kernels import (
+    EVERY_BLOCK,
     FORMS,
     THREADS,
     DeviceArray,
@@ -23,6 +24,8 @@ from maniple.runtime.devices.cuda_kernels import (
     cuda,
     flat,
     kind_of,
+    load_four,
+    store_four,
     to_device,
 )
 
@@ -34,63 +37,76 @@ __all__: list[str] = []
 
 
 @lru_cache(maxsize=32)
-def adam_kernel(value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool, decoupled: bool) -> Any:
-    """The kernel: a thread has two elements under way at a time; the last of a chunk may be both.
+def adam_kernel(
+    value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool, decoupled: bool, wide: bool
+) -> Any:
+    """The kernel; its numbers enter each step, and the first thread of each block brings them into their form.
 
     Args:
         value_dtype: Of values and states.
         gradient_dtype: Of gradients.
         holds: Whether the most that the mean of squares was is kept.
         decoupled: Whether the decay is of the value itself.
+        wide: See ``Table``.
     """
     held, load, store = FORMS[value_dtype]
     slope_held, load_slope, _ = FORMS[gradient_dtype]
     kind = kind_of(value_dtype)
 
+    @cuda.jit(device=True)
+    def one(value: Any, slope: Any, mean: Any, square: Any, greatest: Any, numbers: Any) -> tuple[Any, Any, Any, Any]:
+        factor, most, kept, joined, beta1, share1, beta2, share2, size, root, eps = numbers
+        own = load(value) * kept
+        taken = bounded(load_slope(slope) * factor, most) + joined * own
+        first = beta1 * load(mean) + share1 * taken
+        second = beta2 * load(square) + share2 * taken * taken
+        under = max(load(greatest), second) if holds else second
+        found = own - size * first / (sqrt(under) * root + eps)
+        return store(found), store(first), store(second), store(under)
+
     def update(blocks: Any, owners: Any, row: Any, squares: Any, limits: Any) -> None:
-        numbers = cuda.shared.array(COUNT, kind)
+        n = cuda.shared.array(COUNT, kind)
         if cuda.threadIdx.x == 0:  # as ``adam_kernels.prepare``
-            numbers[0] = scale(squares[0], limits[0], limits[2])
-            numbers[1] = limits[1]
-            numbers[2] = 1.0 - row[1] * row[2] if decoupled else 1.0
-            numbers[3] = 0.0 if decoupled else row[2]
-            numbers[4] = row[3]
-            numbers[5] = 1.0 - row[3]
-            numbers[6] = row[4]
-            numbers[7] = 1.0 - row[4]
-            numbers[8], numbers[9] = step_of(row[0], row[1], row[3], row[4])
-            numbers[10] = row[5]
+            n[0] = scale(squares[0], limits[0], limits[2])
+            n[1] = limits[1]
+            n[2] = 1.0 - row[1] * row[2] if decoupled else 1.0
+            n[3] = 0.0 if decoupled else row[2]
+            n[4] = row[3]
+            n[5] = 1.0 - row[3]
+            n[6] = row[4]
+            n[7] = 1.0 - row[4]
+            n[8], n[9] = step_of(row[0], row[1], row[3], row[4])
+            n[10] = row[5]
         cuda.syncthreads()
-        factor, most, kept, joined = numbers[0], numbers[1], numbers[2], numbers[3]
-        beta1, share1, beta2, share2 = numbers[4], numbers[5], numbers[6], numbers[7]
-        length, root, eps = numbers[8], numbers[9], numbers[10]
+        numbers = n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]
         for chunk in range(cuda.blockIdx.x, owners.size, cuda.gridDim.x):
             block, begin, end = chunk_of(blocks, owners, chunk)
-            size = blocks[block, SIZE]
+            size, thread = blocks[block, SIZE], np.int64(cuda.threadIdx.x)
             values = array_at(blocks[block, ADDRESSES], size, held)
             slopes = array_at(blocks[block, ADDRESSES + 1], size, slope_held)
             means = array_at(blocks[block, ADDRESSES + 2], size, held)
             middles = array_at(blocks[block, ADDRESSES + 3], size, held)
-            for at in range(begin + cuda.threadIdx.x, end, 2 * THREADS):
-                i, j = np.uint64(at), np.uint64(at + THREADS if at + THREADS < end else at)
-                own, other = load(values[i]) * kept, load(values[j]) * kept
-                slope, another = load_slope(slopes[i]), load_slope(slopes[j])
-                mean, next_mean = load(means[i]), load(means[j])
-                square, next_square = load(middles[i]), load(middles[j])
-                slope = bounded(slope * factor, most) + joined * own
-                another = bounded(another * factor, most) + joined * other
-                mean = beta1 * mean + share1 * slope
-                next_mean = beta1 * next_mean + share1 * another
-                square = beta2 * square + share2 * slope * slope
-                next_square = beta2 * next_square + share2 * another * another
-                means[i], means[j] = store(mean), store(next_mean)
-                middles[i], middles[j] = store(square), store(next_square)
+            greatest = array_at(blocks[block, ADDRESSES + 4] if holds else 0, size, held)
+            rest = after_fours(begin, end) if wide else begin
+            for at in range(begin + 4 * thread, rest, 4 * THREADS):
+                i = np.uint64(at)
+                v, s, m, q = load_four(values, i), load_four(slopes, i), load_four(means, i), load_four(middles, i)
+                g = load_four(greatest, i) if holds else q
+                a = one(v[0], s[0], m[0], q[0], g[0], numbers)
+                b = one(v[1], s[1], m[1], q[1], g[1], numbers)
+                c = one(v[2], s[2], m[2], q[2], g[2], numbers)
+                d = one(v[3], s[3], m[3], q[3], g[3], numbers)
+                store_four(values, i, (a[0], b[0], c[0], d[0]))
+                store_four(means, i, (a[1], b[1], c[1], d[1]))
+                store_four(middles, i, (a[2], b[2], c[2], d[2]))
                 if holds:
-                    greatest = array_at(blocks[block, ADDRESSES + 4], size, held)
-                    square, next_square = max(load(greatest[i]), square), max(load(greatest[j]), next_square)
-                    greatest[i], greatest[j] = store(square), store(next_square)
-                values[i] = store(own - length * mean / (sqrt(square) * root + eps))
-                values[j] = store(other - length * next_mean / (sqrt(next_square) * root + eps))
+                    store_four(greatest, i, (a[3], b[3], c[3], d[3]))
+            for at in range(rest + thread, end, THREADS):
+                i = np.uint64(at)
+                top = greatest[i] if holds else middles[i]
+                values[i], means[i], middles[i], top = one(values[i], slopes[i], means[i], middles[i], top, numbers)
+                if holds:
+                    greatest[i] = top
 
     return cuda.jit(update)
 
@@ -112,8 +128,9 @@ def bind_adam(
         stream: Of numba.
     """
     table, (value, gradient, _) = table_of(blocks), blocks[0]
-    kernel = adam_kernel(value.dtype, gradient.dtype, holds=optimizer.amsgrad, decoupled=optimizer.decoupled)
+    kinds = {"holds": optimizer.amsgrad, "decoupled": optimizer.decoupled, "wide": table.wide}
+    kernel = adam_kernel(value.dtype, gradient.dtype, **kinds)
     summed = to_device(np.full(1, NO_NORM)) if squares is None else flat(squares)
     given = (table.blocks, table.owners, as_numba(row), summed, to_device(Clipping(optimizer).limits))
-    launch = bind_launch(kernel, table.work, given, stream)
+    launch = bind_launch(kernel, table.work, given, stream, most=EVERY_BLOCK)
     return lambda: (launch(), table)[0]

@@ -38,12 +38,14 @@ class Table(NamedTuple):
         blocks: (blocks, ADDRESSES + arrays) int64.
         owners: (chunks,) int32: the block of a chunk.
         chunks: How many there are.
+        wide: Whether every array lies so that one load takes four elements.
         held: The tensors, whose memory stays theirs as long as the table.
     """
 
     blocks: Any
     owners: Any
     chunks: int
+    wide: bool
     held: tuple[object, ...]
 
     @property
@@ -54,13 +56,15 @@ class Table(NamedTuple):
 
 def table_of(blocks: Sequence[Block]) -> Table:
     """Put the blocks of weights into a table: contiguous ones, of the same dtypes and numbers of states."""
-    rows, owners = [], []
-    for number, (value, gradient, states) in enumerate(blocks):
-        size = value.numel()
-        rows.append([len(owners), size, *map(address_of, (value, gradient, *states))])
+    rows: list[list[int]] = []
+    owners: list[int] = []
+    for number, block in enumerate(blocks):
+        size = block.value.numel()
+        rows.append([len(owners), size, *map(address_of, block.tensors)])
         owners += [number] * -(-size // CHUNK)
     table = to_device(np.asarray(rows, dtype=np.int64)), to_device(np.asarray(owners, dtype=np.int32))
-    return Table(*table, len(owners), tuple(blocks))
+    wide = all(address_of(each) % (4 * each.element_size()) == 0 for block in blocks for each in block.tensors)
+    return Table(*table, len(owners), wide, tuple(blocks))
 
 
 @cuda.jit(device=True)
@@ -69,3 +73,9 @@ def chunk_of(blocks: Any, owners: Any, chunk: int) -> tuple[Any, Any, Any]:
     block = np.int64(owners[chunk])
     begin = (chunk - blocks[block, FIRST]) * CHUNK
     return block, begin, min(begin + CHUNK, blocks[block, SIZE])
+
+
+@cuda.jit(device=True)
+def after_fours(begin: Any, end: Any) -> Any:
+    """Where those elements of a chunk begin that are no group of four."""
+    return begin + (end - begin) // 4 * 4

@@ -28,7 +28,8 @@ cuda: Any = _cuda  # untyped, and its names are there only once it knows its tar
 DeviceArray = Any  # a torch tensor on CUDA, or a device array of numba
 
 THREADS = 128  # of a block
-_MOST_BLOCKS = 4096  # more do not fill a GPU better; a thread takes every gridsize-th element
+MOST_BLOCKS = 4096  # of kernels whose threads go on to the next work; more do not fill a GPU better
+EVERY_BLOCK = 2**31 - 1  # of kernels whose threads have 16 bytes or more to do: the GPU deals blocks out best
 
 
 def _same(element: Any) -> Any:
@@ -104,22 +105,23 @@ class Grid:
         kernel: What ``cuda.jit`` gave; takes any number of blocks.
         work: Threads that have something to do.
         threads: Of a block; 0: ``THREADS``.
+        most: Blocks that there may be.
     """
 
-    def __init__(self, kernel: Any, work: int, threads: int = 0) -> None:
+    def __init__(self, kernel: Any, work: int, threads: int = 0, most: int = MOST_BLOCKS) -> None:
         self._kernel = kernel
         self._threads = threads or THREADS
-        self._blocks = max(1, min(_MOST_BLOCKS, -(-work // self._threads)))
+        self.blocks = max(1, min(most, -(-work // self._threads)))
         self._by_stream: dict[object, Any] = {}
 
     def on(self, stream: object | None) -> Callable[..., None]:
         """What launches it into a stream of numba, given its arguments; None: into torch's current one."""
         if stream is not None:
-            return cast("Callable[..., None]", self._kernel[self._blocks, self._threads, stream])
+            return cast("Callable[..., None]", self._kernel[self.blocks, self._threads, stream])
         key = stream_key()
         found = self._by_stream.get(key)
         if found is None:
-            found = self._by_stream[key] = self._kernel[self._blocks, self._threads, stream_of(key)]
+            found = self._by_stream[key] = self._kernel[self.blocks, self._threads, stream_of(key)]
         return cast("Callable[..., None]", found)
 
 
@@ -131,42 +133,57 @@ class Grid:
         kernel: What ``cuda.jit`` gave; takes any number of blocks.
         work: Threads that have something to do.
         threads: Of a block; 0: ``THREADS``.
+        most: Blocks that there may be.
     """
 
-    def __init__(self, kernel: Any, work: int, threads: int = 0) -> None:
+    def __init__(self, kernel: Any, work: int, threads: int = 0, most: int = MOST_BLOCKS) -> None:
         self._kernel = kernel
         self._threads = threads or THREADS
-        self._blocks = max(1, min(_MOST_BLOCKS, -(-work // self._threads)))
+        self.blocks = max(1, min(most, -(-work // self._threads)))
         self._by_stream: dict[object, Any] = {}
 
     def on(self, stream: object | None) -> Callable[..., None]:
         """What launches it into a stream of numba, given its arguments; None: into torch's current one."""
         if stream is not None:
-            return cast("Callable[..., None]", self._kernel[self._blocks, self._threads, stream])
+            return cast("Callable[..., None]", self._kernel[self.blocks, self._threads, stream])
         key = stream_key()
         found = self._by_stream.get(key)
         if found is None:
-            found = self._by_stream[key] = self._kernel[self._blocks, self._threads, stream_of(key)]
+            found = self._by_stream[key] = self._kernel[self.blocks, self._threads, stream_of(key)]
         return cast("Callable[..., None]", found)
+
+    def bind(self, arguments: tuple[object, ...], stream: object | None = 0) -> Callable[[], None]:
+        """A launch.
+
+        Args:
+            arguments: Device arrays (which stay where they are) and numbers.
+            stream: Of numba; None: torch's current one at each launch.
+        """
+        if stream is None:
+            return lambda: self.on(None)(*arguments)
+        configured = self.on(stream)
+        return lambda: configured(*arguments)
 
 
 def bind_launch(
-    kernel: Any, work: int, arguments: tuple[object, ...], stream: object | None = 0, threads: int = 0
+    kernel: Any,
+    work: int,
+    arguments: tuple[object, ...],
+    stream: object | None = 0,
+    threads: int = 0,
+    most: int = MOST_BLOCKS,
 ) -> Callable[[], None]:
     """A kernel bound to its arguments and to a grid of blocks.
 
     Args:
-        kernel: See ``Grid``, as are ``work`` and ``threads``.
+        kernel: See ``Grid``, as are ``work``, ``threads`` and ``most``.
         work: Likewise.
-        arguments: Device arrays (which stay where they are) and numbers.
-        stream: Of numba; None: torch's current one at each launch.
+        arguments: See ``Grid.bind``.
+        stream: Likewise.
         threads: See ``Grid``.
+        most: Likewise.
     """
-    grid = Grid(kernel, work, threads)
-    if stream is None:
-        return lambda: grid.on(None)(*arguments)
-    configured = grid.on(stream)
-    return lambda: configured(*arguments)
+    return Grid(kernel, work, threads, most).bind(arguments, stream)
 
 
 def as_numba(array: DeviceArray) -> Any:

@@ -22,7 +22,19 @@ import numpy as np
 import torch
 
 from maniple.regions.index_space import RectSet
-from maniple.runtime.devices.cuda_kernels import FORMS, Grid, as_numba, bind_launch, cuda, flat, load_four, store_four, to_device
+from maniple.runtime.devices.cuda_kernels import (
+    EVERY_BLOCK,
+    FORMS,
+    MOST_BLOCKS,
+    Grid,
+    as_numba,
+    bind_launch,
+    cuda,
+    flat,
+    load_four,
+    store_four,
+    to_device,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -59,18 +71,30 @@ _COMBINE = {"+": _add, "*": _multiply, "min": _smaller, "max": _larger}
 
 
 @lru_cache(maxsize=64)
-def fold_kernel(op: str, dtype: torch.dtype) -> Any:
+def fold_kernel(op: str, dtype: torch.dtype, *, wide: bool) -> Any:
     """The kernel of a reduction operator for a kind of number.
 
     Args:
         op: Its symbol.
         dtype: One of those that have forms.
+        wide: Whether all lies so that one load takes four elements.
     """
     load, store = FORMS[dtype].load, FORMS[dtype].store
     combine: Any = cuda.jit(_COMBINE[op], device=True)
 
     def fold(target: Any, parts: Any) -> None:
-        for i in range(cuda.grid(1), target.size, cuda.gridsize(1)):
+        groups = target.size // 4 if wide else 0
+        if wide:
+            for group in range(cuda.grid(1), groups, cuda.gridsize(1)):
+                at = np.uint64(4 * group)
+                first = load_four(parts[0], at)
+                a, b, c, d = load(first[0]), load(first[1]), load(first[2]), load(first[3])
+                for number in range(1, len(parts)):
+                    other = load_four(parts[number], at)
+                    a, b = load(store(combine(a, load(other[0])))), load(store(combine(b, load(other[1]))))
+                    c, d = load(store(combine(c, load(other[2])))), load(store(combine(d, load(other[3]))))
+                store_four(target, at, (store(a), store(b), store(c), store(d)))
+        for i in range(4 * groups + cuda.grid(1), target.size, cuda.gridsize(1)):
             total = load(parts[0][i])
             for number in range(1, len(parts)):
                 total = load(store(combine(total, load(parts[number][i]))))
@@ -93,8 +117,10 @@ def bind_fold(
     known = op in _COMBINE and target.dtype in FORMS
     if not known or len(parts) <= 2 or not all(part.is_contiguous() for part in (target, *parts)):
         return None
-    arrays = (flat(target), tuple(flat(part) for part in parts))
-    return bind_launch(fold_kernel(op, target.dtype), target.numel(), arrays, stream)
+    size, arrays = target.numel(), (flat(target), tuple(flat(part) for part in parts))
+    wide = not any(part.data_ptr() % (4 * target.element_size()) for part in (target, *parts))
+    kernel, work = fold_kernel(op, target.dtype, wide=wide), -(-size // 4) if wide else size
+    return bind_launch(kernel, work, arrays, stream, most=EVERY_BLOCK if wide else MOST_BLOCKS)
 
 
 @cuda.jit(device=True)
@@ -246,7 +272,7 @@ class TileMover:
         self._units = rows.size // self._unit
         self._boxes = to_device(rows.in_units(self._unit))
         pack, unpack = (move_kernel(packs=packs, wide=self._wide) for packs in (True, False))
-        self._pack, self._unpack = Grid(pack, -(-self._units // 2)), Grid(unpack, -(-self._units // 2))
+        self._pack, self._unpack = [Grid(kernel, -(-self._units // 2), most=EVERY_BLOCK) for kernel in (pack, unpack)]
 
     def pack(self, stream: object = None) -> torch.Tensor:
         """The tile's elements in a row, once what was launched has ended."""

@@ -8,7 +8,7 @@ rows ask for; each has several elements under way at a time, for the memory answ
     0        0 2 4 6   8                                        exponentials relative to it; those are joined in pairs
     1        1 3 5 7   9
 
-The block that ends last adds up the losses of all rows in a fixed order, so a result is the same every time. A label
+The block that ends last adds up the losses of all blocks in a fixed order, so a result is the same every time. A label
 that is no class gives a NaN, where the CPU kernel raises: a CUDA kernel cannot.
 """
 
@@ -27,6 +27,8 @@ from maniple.runtime.devices.cuda_kernels import (
     FORMS,
     THREADS,
     DeviceArray,
+    Grid,
+    address_of,
     as_numba,
     bind_launch,
     cuda,
@@ -34,10 +36,14 @@ from maniple.runtime.devices.cuda_kernels import (
     dtype_of,
     flat,
     kind_of,
+    load_four,
+    store_four,
     to_device,
 )
 
 _DOUBLE = np.float64
+LINE = 32
+"""Elements to a multiple of which, in memory, a row's threads begin: what neighbours write together is whole then."""
 _THREADS_OF_DEVICE = 1 << 18
 """About as many as run at a time on a large GPU."""
 
@@ -100,8 +106,22 @@ def _join(top: Any, total: Any, tops: Any, totals: Any, lane: int, lanes: int) -
     return tops[thread - lane], totals[thread - lane]
 
 
+@cuda.jit(device=True)
+def _raise_top(top: Any, total: Any, most: Any) -> Any:
+    """The greatest so far and a sum relative to it, once others join of which ``most`` is the greatest."""
+    if most > top:
+        return most, total * exp(top - most)
+    return top, total
+
+
+@cuda.jit(device=True)
+def _lead(first: Any, classes: Any) -> Any:
+    """The elements of a row before the first that begins a line; ``first`` is its own first element's place."""
+    return min((LINE - first % LINE) % LINE, classes)
+
+
 @lru_cache(maxsize=64)
-def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, smooth: bool) -> Any:  # noqa: FBT001
+def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, *, smooth: bool) -> Any:
     """The kernel of the loss.
 
     Args:
@@ -115,8 +135,45 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
     load_rest, store_rest, load_share = FORMS[rest].load, FORMS[rest].store, FORMS[share_dtype(rest)].load
     lowest, zero = kind(-inf), kind(0)  # a Python float would make the exponentials double
 
+    @cuda.jit(device=True)
+    def one(top: Any, total: Any, a: Any) -> Any:
+        top, total = _raise_top(top, total, a)
+        return top, total + exp(a - (zero if top == lowest else top))
+
+    @cuda.jit(device=True)
+    def eight(top: Any, total: Any, first: Any, second: Any) -> Any:
+        a, b, c, d = load(first[0]), load(first[1]), load(first[2]), load(first[3])
+        e, f, g, h = load(second[0]), load(second[1]), load(second[2]), load(second[3])
+        most = max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)))
+        top, total = _raise_top(top, total, most)
+        under = zero if top == lowest else top
+        total += (exp(a - under) + exp(b - under)) + (exp(c - under) + exp(d - under))
+        return top, total + ((exp(e - under) + exp(f - under)) + (exp(g - under) + exp(h - under)))
+
+    @cuda.jit(device=True)
+    def row_sum(row: Any, lead: Any, lane: Any) -> Any:
+        """The greatest of a thread's elements, and the sum of exponentials relative to it."""
+        top, total, c, classes = lowest, zero, lane, row.size
+        while c < lead:
+            top, total = one(top, total, load(row[np.uint64(c)]))
+            c += lanes
+        groups, g = (classes - lead) // 4, lane
+        while g + lanes < groups:
+            at = lead + 4 * g
+            first, second = load_four(row, np.uint64(at)), load_four(row, np.uint64(at + 4 * lanes))
+            top, total = eight(top, total, first, second)
+            g += 2 * lanes
+        if g < groups:
+            for c in range(lead + 4 * g, lead + 4 * g + 4):
+                top, total = one(top, total, load(row[np.uint64(c)]))
+        c = lead + 4 * groups + lane
+        while c < classes:
+            top, total = one(top, total, load(row[np.uint64(c)]))
+            c += lanes
+        return top, total
+
     def forward(
-        x: Any, labels: Any, weights: Any, ignore: int, smoothing: float, logarithms: Any, losses: Any,
+        x: Any, labels: Any, weights: Any, ignore: int, smoothing: float, skew: int, logarithms: Any, parts: Any,
         turn: Any, share: Any, result: Any,
     ) -> None:
         tops = cuda.shared.array(threads, kind)
@@ -124,63 +181,40 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
         sums = cuda.shared.array(threads, _DOUBLE)
         ticket = cuda.shared.array(1, np.int64)
         thread, classes, count = np.int64(cuda.threadIdx.x), x.shape[1], x.shape[0]
-        lane, own = thread & (lanes - 1), thread // lanes
+        lane, own, loss = thread & (lanes - 1), thread // lanes, 0.0
         for first in range(cuda.blockIdx.x * together, count, cuda.gridDim.x * together):
             n = first + own
             top, total, dot, mass = lowest, zero, zero, zero
             if n < count:
-                row, c = x[n], lane
-                while c + 3 * lanes < classes:
-                    a = load(row[np.uint64(c)])
-                    b = load(row[np.uint64(c + lanes)])
-                    d = load(row[np.uint64(c + 2 * lanes)])
-                    e = load(row[np.uint64(c + 3 * lanes)])
-                    most = max(max(a, b), max(d, e))
-                    if most > top:
-                        total *= exp(top - most)
-                        top = most
-                    under = zero if top == lowest else top
-                    total += (exp(a - under) + exp(b - under)) + (exp(d - under) + exp(e - under))
-                    if smooth:
-                        dot += load_rest(weights[np.uint64(c)]) * a + load_rest(weights[np.uint64(c + lanes)]) * b
-                        dot += load_rest(weights[np.uint64(c + 2 * lanes)]) * d
-                        dot += load_rest(weights[np.uint64(c + 3 * lanes)]) * e
-                        mass += load_rest(weights[np.uint64(c)]) + load_rest(weights[np.uint64(c + lanes)])
-                        mass += load_rest(weights[np.uint64(c + 2 * lanes)])
-                        mass += load_rest(weights[np.uint64(c + 3 * lanes)])
-                    c += 4 * lanes
-                while c < classes:
-                    a = load(row[np.uint64(c)])
-                    if a > top:
-                        total *= exp(top - a)
-                        top = a
-                    total += exp(a - (zero if top == lowest else top))
-                    if smooth:
-                        dot += load_rest(weights[np.uint64(c)]) * a
-                        mass += load_rest(weights[np.uint64(c)])
-                    c += lanes
+                top, total = row_sum(x[n], _lead(skew + n * classes, classes), lane)
+                if smooth:
+                    for c in range(lane, classes, lanes):
+                        weight = load_rest(weights[np.uint64(c)])
+                        dot += weight * load(x[np.uint64(n), np.uint64(c)])
+                        mass += weight
             top, total = _join(top, total, tops, totals, lane, lanes)
             if smooth:
                 dot, mass = _sum_of_lanes(dot, tops, lane, lanes), _sum_of_lanes(mass, totals, lane, lanes)
             if n < count and lane == 0:
-                z = top + (log(total) if total != 0 else lowest)
+                z, label = top + (log(total) if total != 0 else lowest), labels[n]
                 logarithms[n] = store_rest(z)
-                label, loss = labels[n], 0.0
                 if label != ignore:
-                    loss = nan
                     if 0 <= label < classes:
                         weight = load_rest(weights[label])
-                        loss = row_loss(z, load(x[n, label]), dot, weight, mass, smoothing, classes)
-                losses[n] = loss
-        cuda.threadfence()  # every loss is there before the last block is known
-        cuda.syncthreads()
+                        loss += row_loss(z, load(x[n, label]), dot, weight, mass, smoothing, classes)
+                    else:
+                        loss = nan
+        loss = _sum_of_lanes(loss, sums, thread, threads)
         if thread == 0:
+            parts[cuda.blockIdx.x] = loss
+            cuda.threadfence()  # it is there before the last block is known
             ticket[0] = cuda.atomic.inc(turn, 0, cuda.gridDim.x - 1)  # which begins anew after the last
         cuda.syncthreads()
         if ticket[0] == cuda.gridDim.x - 1:
+            cuda.threadfence()
             every = 0.0
-            for n in range(thread, count, threads):
-                every += losses[n]
+            for n in range(thread, cuda.gridDim.x, threads):
+                every += parts[n]
             every = _sum_of_lanes(every, sums, thread, threads)
             if thread == 0:
                 result[0] = store_rest(every * load_share(share[0]))
@@ -189,14 +223,32 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
 
 
 @lru_cache(maxsize=64)
-def backward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, smooth: bool) -> Any:  # noqa: FBT001
-    """The kernel of the gradient; see ``forward_kernel``."""
+def backward_kernel(
+    logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, *, smooth: bool, wide: bool
+) -> Any:
+    """The kernel of the gradient; see ``forward_kernel``.
+
+    Args:
+        logits: See there, as are all others but the last.
+        rest: Likewise.
+        lanes: Likewise.
+        threads: Likewise.
+        smooth: Likewise.
+        wide: Whether logits and gradients lie alike, so that one load and one store take four.
+    """
     load, store, kind = FORMS[logits].load, FORMS[logits].store, kind_of(logits)
     load_rest, load_share, together = FORMS[rest].load, FORMS[share_dtype(rest)].load, threads // lanes
     zero, one, nothing = kind(0), kind(1), kind(nan)
 
+    @cuda.jit(device=True)
+    def slope(element: Any, c: Any, label: Any, z: Any, mass: Any, hit: Any, spread: Any, weights: Any) -> Any:
+        found = exp(load(element) - z) * mass
+        if smooth:
+            found -= spread * load_rest(weights[np.uint64(c)])
+        return store(found - hit if c == label else found)
+
     def backward(
-        x: Any, labels: Any, weights: Any, ignore: int, smoothing: float, logarithms: Any, share: Any,
+        x: Any, labels: Any, weights: Any, ignore: int, smoothing: float, skew: int, logarithms: Any, share: Any,
         gradient: Any, target: Any,
     ) -> None:
         shared = cuda.shared.array(threads, kind)
@@ -213,34 +265,40 @@ def backward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads:
             n = first + own
             if n < count:
                 row, place, label, z, c = x[n], target[n], labels[n], load_rest(logarithms[n]), lane
+                lead = _lead(skew + n * classes, classes) if wide else classes
+                groups = (classes - lead) // 4
                 if label == ignore:
+                    groups, lead = 0, classes
                     while c < classes:
                         place[np.uint64(c)] = store(zero)
                         c += lanes
                 hit = part * (one - smoothing) * load_rest(weights[label]) if 0 <= label < classes else nothing
                 mass = hit + pull
-                while c + 3 * lanes < classes:
-                    a = load(row[np.uint64(c)])
-                    b = load(row[np.uint64(c + lanes)])
-                    d = load(row[np.uint64(c + 2 * lanes)])
-                    e = load(row[np.uint64(c + 3 * lanes)])
-                    a, b, d, e = exp(a - z) * mass, exp(b - z) * mass, exp(d - z) * mass, exp(e - z) * mass
-                    if smooth:
-                        a -= spread * load_rest(weights[np.uint64(c)])
-                        b -= spread * load_rest(weights[np.uint64(c + lanes)])
-                        d -= spread * load_rest(weights[np.uint64(c + 2 * lanes)])
-                        e -= spread * load_rest(weights[np.uint64(c + 3 * lanes)])
-                    place[np.uint64(c)] = store(a - hit if c == label else a)
-                    place[np.uint64(c + lanes)] = store(b - hit if c + lanes == label else b)
-                    place[np.uint64(c + 2 * lanes)] = store(d - hit if c + 2 * lanes == label else d)
-                    place[np.uint64(c + 3 * lanes)] = store(e - hit if c + 3 * lanes == label else e)
-                    c += 4 * lanes
-                while c < classes:
-                    a = exp(load(row[np.uint64(c)]) - z) * mass
-                    if smooth:
-                        a -= spread * load_rest(weights[np.uint64(c)])
-                    place[np.uint64(c)] = store(a - hit if c == label else a)
+                while c < lead:
+                    place[np.uint64(c)] = slope(row[np.uint64(c)], c, label, z, mass, hit, spread, weights)
                     c += lanes
+                if wide:
+                    for g in range(lane, groups, 2 * lanes):
+                        at, then = lead + 4 * g, lead + 4 * (g + lanes if g + lanes < groups else g)
+                        four, more = load_four(row, np.uint64(at)), load_four(row, np.uint64(then))
+                        four = (
+                            slope(four[0], at, label, z, mass, hit, spread, weights),
+                            slope(four[1], at + 1, label, z, mass, hit, spread, weights),
+                            slope(four[2], at + 2, label, z, mass, hit, spread, weights),
+                            slope(four[3], at + 3, label, z, mass, hit, spread, weights),
+                        )
+                        more = (
+                            slope(more[0], then, label, z, mass, hit, spread, weights),
+                            slope(more[1], then + 1, label, z, mass, hit, spread, weights),
+                            slope(more[2], then + 2, label, z, mass, hit, spread, weights),
+                            slope(more[3], then + 3, label, z, mass, hit, spread, weights),
+                        )
+                        store_four(place, np.uint64(at), four)
+                        store_four(place, np.uint64(then), more)
+                    c = lead + 4 * groups + lane
+                    while c < classes:
+                        place[np.uint64(c)] = slope(row[np.uint64(c)], c, label, z, mass, hit, spread, weights)
+                        c += lanes
 
     return cuda.jit(backward)
 
@@ -265,14 +323,14 @@ def share_kernel(rest: torch.dtype) -> Any:
 
 
 def lanes_of(rows: int, classes: int, threads: int) -> int:
-    """How many threads share a row: each has four elements at least, and 32 where there are rows enough.
+    """How many threads share a row: each has four elements at least, and 16 where there are rows enough.
 
     Args:
         rows: Of the tile.
         classes: Of a row.
         threads: Of a block; a power of two.
     """
-    wanted = max(classes // 32, min(classes // 4, _THREADS_OF_DEVICE // max(1, rows)))
+    wanted = max(classes // 16, min(classes // 4, _THREADS_OF_DEVICE // max(1, rows)))
     return min(threads, 1 << max(0, wanted - 1).bit_length())
 
 
@@ -298,11 +356,16 @@ def bind_cross_entropy(
     x, kind, threads = as_numba(logits), kind_of(dtype_of(logits)), threads or THREADS
     rows, classes = x.shape
     lanes = lanes_of(rows, classes, threads)
-    losses, turn = to_device(np.zeros(rows, _DOUBLE)), to_device(np.zeros(1, np.uint32))
-    kernel = forward_kernel(dtype_of(logits), dtype_of(weights), lanes, threads, smoothing > 0)
-    read = (x, flat(labels), flat(weights), ignore, kind(smoothing))
-    arguments = (*read, flat(logarithms), losses, turn, flat(share), flat(result))
-    return bind_launch(kernel, rows * lanes, arguments, stream, threads)
+    kernel = forward_kernel(dtype_of(logits), dtype_of(weights), lanes, threads, smooth=smoothing > 0)
+    grid = Grid(kernel, rows * lanes, threads)
+    parts, turn = to_device(np.zeros(grid.blocks, _DOUBLE)), to_device(np.zeros(1, np.uint32))
+    read = (x, flat(labels), flat(weights), ignore, kind(smoothing), _skew(logits))
+    return grid.bind((*read, flat(logarithms), parts, turn, flat(share), flat(result)), stream)
+
+
+def _skew(rows: DeviceArray) -> int:
+    """How many elements an array begins behind the beginning of a line of memory."""
+    return address_of(rows) // dtype_of(rows).itemsize % LINE
 
 
 def bind_cross_entropy_backward(
@@ -321,8 +384,8 @@ def bind_cross_entropy_backward(
     """A function that computes the logits' gradient; see ``cross_entropy_kernels.backward``."""
     x, kind, threads = as_numba(logits), kind_of(dtype_of(logits)), threads or THREADS
     rows, classes = x.shape
-    lanes = lanes_of(rows, classes, threads)
-    kernel = backward_kernel(dtype_of(logits), dtype_of(weights), lanes, threads, smoothing > 0)
-    read = (x, flat(labels), flat(weights), ignore, kind(smoothing))
+    lanes, dtypes, skew = lanes_of(rows, classes, threads), (dtype_of(logits), dtype_of(weights)), _skew(logits)
+    kernel = backward_kernel(*dtypes, lanes, threads, smooth=smoothing > 0, wide=skew % 4 == _skew(target) % 4)
+    read = (x, flat(labels), flat(weights), ignore, kind(smoothing), skew)
     arguments = (*read, flat(logarithms), flat(share), flat(gradient), as_numba(target))
     return bind_launch(kernel, rows * lanes, arguments, stream, threads)

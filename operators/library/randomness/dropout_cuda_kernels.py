@@ -22,6 +22,7 @@ from maniple.operators.operator.kernel_scratch import CallSequence, in_row, out_
 from maniple.operators.operator.operator import TileContext
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices.cuda_kernels import (
+    EVERY_BLOCK,
     FORMS,
     DeviceArray,
     address_of,
@@ -153,7 +154,7 @@ def bind_dropout(
     arguments = (flat(source), flat(target), starts, length, flat(clock), *numbers)
     aligned = aligned and not any(address_of(array) % (GROUP * dtype.itemsize) for array in (source, target))
     work = rect.volume // max(1, length) * (length // GROUP + 2)
-    return bind_launch(dropout_kernel(dtype, aligned=aligned), work, arguments, stream)
+    return bind_launch(dropout_kernel(dtype, aligned=aligned), work, arguments, stream, most=EVERY_BLOCK)
 
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
