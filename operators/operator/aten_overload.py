@@ -29,6 +29,12 @@ convolution_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = _aten.convo
 The three gradients; torch gives None for those that the mask leaves out.
 """
 
+wide_product: Callable[..., Tensor] = _aten.mm.dtype_out
+"""(a, b, dtype, *, out): the product of two matrices of halves as the sums in float32 that it is; on CUDA alone."""
+
+wide_product_added: Callable[..., Tensor] = _aten.addmm.dtype_out
+"""(c, a, b, dtype, *, out): c and that product."""
+
 
 @cache
 def overload(name: str) -> Callable[..., object]:
@@ -89,9 +95,13 @@ class Schema:
 Overload = torch_internals.Overload
 
 
+_UNTAGGED = frozenset(("leaky_relu", "leaky_relu_", "celu_", "elu_", "hardsigmoid_", "hardtanh_", "selu_"))
+"""Operators of single elements that torch 2.11 does not tag as such."""
+
+
 def is_pointwise(target: Overload) -> bool:
-    """Whether torch tags an operator as one of single elements."""
-    return torch.Tag.pointwise in target.tags
+    """Whether torch tags an operator as one of single elements, or should."""
+    return torch.Tag.pointwise in target.tags or target.overloadpacket.__name__ in _UNTAGGED
 
 
 def is_random(target: Overload) -> bool:

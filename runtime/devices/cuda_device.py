@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -18,11 +19,13 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
+from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number, leave_capture
+from maniple.runtime.devices.cuda_memory import CudaIpcMemory, PinnedFileMemory
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
 from maniple.runtime.devices.device_peaks import NO_CAPTURE, give_back, peaks_of
 from maniple.runtime.devices.memory_budget import MemoryBudget
+from maniple.runtime.devices.peer_memory import PeerMemory
 from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 __all__: list[str] = []
@@ -88,21 +91,29 @@ def in_turn(body: Callable[..., object]) -> Callable[..., object]:
 class _ExactMultiplication:
     """TF32 is off while a device is open: numbers of 10 bits would make results depend on how an operator is cut.
 
-    torch has it on for convolutions. The switches are the process's; they are as before once the last device is closed.
+    So are sums of halves in halves, of the parts into which torch cuts a product. torch has all but one of these on.
+    The switches are the process's; they are as before once the last device is closed.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
         self._before = False, False
+        self._halves = True, True
 
     def open(self) -> None:
         """Switch it off, if this is the first device."""
         with self._lock:
             self._open += 1
             if self._open == 1:
-                self._before = bool(torch.backends.cudnn.allow_tf32), bool(torch.backends.cuda.matmul.allow_tf32)
+                products = torch.backends.cuda.matmul
+                self._before = bool(torch.backends.cudnn.allow_tf32), bool(products.allow_tf32)
+                self._halves = (
+                    bool(products.allow_bf16_reduced_precision_reduction),
+                    bool(products.allow_fp16_reduced_precision_reduction),
+                )
                 _allow_tf32(convolutions=False, products=False)
+                _allow_sums_in_halves(bfloat16=False, float16=False)
 
     def close(self) -> None:
         """Put it back, if this was the last one."""
@@ -111,11 +122,18 @@ class _ExactMultiplication:
             if self._open == 0:
                 convolutions, products = self._before
                 _allow_tf32(convolutions=convolutions, products=products)
+                bfloat16, float16 = self._halves
+                _allow_sums_in_halves(bfloat16=bfloat16, float16=float16)
 
 
 def _allow_tf32(*, convolutions: bool, products: bool) -> None:
     allow_tf32_in_convolutions(convolutions)
     torch.backends.cuda.matmul.allow_tf32 = products
+
+
+def _allow_sums_in_halves(*, bfloat16: bool, float16: bool) -> None:
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = bfloat16
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = float16
 
 
 _exact_multiplication = _ExactMultiplication()
@@ -145,9 +163,12 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
+        self._peer_memories = (CudaIpcMemory(self.device), PinnedFileMemory())
         self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
+        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
+        """Those that share the pool; none once one was refused, for torch may take the pool for one in use."""
 
     @classmethod
     def check(cls) -> None:
@@ -170,6 +191,11 @@ class CudaDevice(Device):
         told = ("major", "minor", "multi_processor_count", "clock_rate", "memory_clock_rate", "memory_bus_width")
         found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         return tuple(tuple(int(getattr(each, name, 0)) for name in told) for each in found)
+
+    @property
+    def peer_memories(self) -> tuple[PeerMemory, ...]:
+        """See `Device.peer_memories`."""
+        return self._peer_memories
 
     @property
     def torch_device(self) -> torch.device:
@@ -225,7 +251,8 @@ class CudaDevice(Device):
 
     def _capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         graph, made = torch.cuda.CUDAGraph(), 0
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        if not self._graphs:  # torch lets no graph into a pool whose graphs are all gone
+            self._pool = torch.cuda.graph_pool_handle()
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             for part in parts:
@@ -236,10 +263,13 @@ class CudaDevice(Device):
             if torch.cuda.is_current_stream_capturing():
                 with suppress(RuntimeError):
                     graph.capture_end()
+            leave_capture(self.device, self._pool)
+            self._graphs.clear()
             refused = Refused(made if made < len(parts) else -1, str(error).partition("\n")[0])
             for part in parts:
                 part()
             return refused
+        self._graphs.add(graph)
         graph.replay()
         return graph.replay
 
