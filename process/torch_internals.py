@@ -192,7 +192,7 @@ def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
 def leave_capture(device: torch.device, pool: Any) -> None:
     """Undo what beginning a capture has done, once the driver has refused it: torch ends only what went well.
 
-    Until then its allocator gives the stream memory of the graph's pool alone, and its generator takes every draw for one
+    Until then its allocator gives the stream memory of the graph's pool alone, and its generator takes draws for those
     of the graph.
 
     Args:

@@ -249,6 +249,7 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
             values, given = zip(*pairs, strict=True)
             if operator.counts_storage:
                 given = tuple(gradient.clone() for gradient in given)
+            given = tuple(map(_laid_alike, given, values))
             gradients = torch.autograd.grad(values, wanted, given, allow_unused=True)
         each = iter(gradients)
         for place, (whole, target) in enumerate(zip(operand_gradients, targets, strict=True)):
@@ -262,6 +263,17 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
                 _put(tensors, place, target)(gradient)
 
     return run
+
+
+def _laid_alike(gradient: Tensor, value: Tensor) -> Tensor:
+    """A gradient that lies as the value whose it is.
+
+    torch keeps what cuDNN made of an attention by how queries, keys and values lie, and reads each further gradient of
+    a result as that of the first one lay.
+    """
+    if not value.is_cuda or gradient.stride() == value.stride():
+        return gradient
+    return torch.empty_like(value, dtype=gradient.dtype).copy_(gradient)
 
 
 def _check(context: TileContext, found: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> None:
