@@ -241,7 +241,9 @@ class UpdateBinder(PureBinder):
             return self.optimizer.bind_updates([block], cores, row, *numbers)
         from maniple.operators.training.loss_scale import ScaledStep, bind_scaled_update
 
-        return bind_scaled_update(self.optimizer, block, ScaledStep(row, *numbers), cores, self.scaled.scratchpad(point))
+        return bind_scaled_update(
+            self.optimizer, block, ScaledStep(row, *numbers), cores, self.scaled.scratchpad(point)
+        )
 
     def parts(self, views: Sequence[torch.Tensor | None]) -> tuple[Block, torch.Tensor | None, list[torch.Tensor]]:
         """The block, the numbers of the step, and whatever else is read."""

@@ -36,6 +36,21 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
+@cuda.jit(device=True)
+def _prepare(row: Any, squares: Any, limits: Any, numbers: Any, decoupled: bool) -> None:  # noqa: FBT001
+    """As ``adam_kernels.prepare``."""
+    numbers[0] = scale(squares[0], limits[0], limits[2])
+    numbers[1] = limits[1]
+    numbers[2] = 1.0 - row[1] * row[2] if decoupled else 1.0
+    numbers[3] = 0.0 if decoupled else row[2]
+    numbers[4] = row[3]
+    numbers[5] = 1.0 - row[3]
+    numbers[6] = row[4]
+    numbers[7] = 1.0 - row[4]
+    numbers[8], numbers[9] = step_of(row[0], row[1], row[3], row[4])
+    numbers[10] = row[5]
+
+
 @lru_cache(maxsize=32)
 def adam_kernel(
     value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool, decoupled: bool, wide: bool
@@ -66,17 +81,8 @@ def adam_kernel(
 
     def update(blocks: Any, owners: Any, row: Any, squares: Any, limits: Any) -> None:
         n = cuda.shared.array(COUNT, kind)
-        if cuda.threadIdx.x == 0:  # as ``adam_kernels.prepare``
-            n[0] = scale(squares[0], limits[0], limits[2])
-            n[1] = limits[1]
-            n[2] = 1.0 - row[1] * row[2] if decoupled else 1.0
-            n[3] = 0.0 if decoupled else row[2]
-            n[4] = row[3]
-            n[5] = 1.0 - row[3]
-            n[6] = row[4]
-            n[7] = 1.0 - row[4]
-            n[8], n[9] = step_of(row[0], row[1], row[3], row[4])
-            n[10] = row[5]
+        if cuda.threadIdx.x == 0:
+            _prepare(row, squares, limits, n, decoupled)
         cuda.syncthreads()
         numbers = n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]
         for chunk in range(cuda.blockIdx.x, owners.size, cuda.gridDim.x):

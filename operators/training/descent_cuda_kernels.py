@@ -32,8 +32,8 @@ from maniple.runtime.devices.cuda_kernels import (
 )
 
 if TYPE_CHECKING:
-    from maniple.operators.training.descent import SGD
     from maniple.operators.training.block import Block
+    from maniple.operators.training.descent import SGD
 
 __all__: list[str] = []
 

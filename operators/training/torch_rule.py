@@ -228,9 +228,7 @@ def _keep(state: Mapping[str, Any], names: Sequence[str], places: Sequence[Tenso
             kept.copy_(found)
 
 
-def _made(
-    kind: str, options: tuple[tuple[str, Any], ...], held: Sequence[torch.nn.Parameter]
-) -> torch.optim.Optimizer:
+def _made(kind: str, options: tuple[tuple[str, Any], ...], held: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
     import torch
 
     found: torch.optim.Optimizer = getattr(torch.optim, kind)(held, **dict(options))

@@ -124,34 +124,6 @@ class Grid:
             found = self._by_stream[key] = self._kernel[self.blocks, self._threads, stream_of(key)]
         return cast("Callable[..., None]", found)
 
-
-@final
-class Grid:
-    """A kernel with its blocks, configured once for each stream that it is launched into.
-
-    Args:
-        kernel: What ``cuda.jit`` gave; takes any number of blocks.
-        work: Threads that have something to do.
-        threads: Of a block; 0: ``THREADS``.
-        most: Blocks that there may be.
-    """
-
-    def __init__(self, kernel: Any, work: int, threads: int = 0, most: int = MOST_BLOCKS) -> None:
-        self._kernel = kernel
-        self._threads = threads or THREADS
-        self.blocks = max(1, min(most, -(-work // self._threads)))
-        self._by_stream: dict[object, Any] = {}
-
-    def on(self, stream: object | None) -> Callable[..., None]:
-        """What launches it into a stream of numba, given its arguments; None: into torch's current one."""
-        if stream is not None:
-            return cast("Callable[..., None]", self._kernel[self.blocks, self._threads, stream])
-        key = stream_key()
-        found = self._by_stream.get(key)
-        if found is None:
-            found = self._by_stream[key] = self._kernel[self.blocks, self._threads, stream_of(key)]
-        return cast("Callable[..., None]", found)
-
     def bind(self, arguments: tuple[object, ...], stream: object | None = 0) -> Callable[[], None]:
         """A launch.
 
@@ -214,7 +186,8 @@ def address_of(array: DeviceArray) -> int:
 
 def _array_in_memory(address: int, size: int, held: type[np.generic]) -> Any:
     length = int(size) * np.dtype(held).itemsize
-    return np.frombuffer((ctypes.c_char * length).from_address(int(address)), dtype=held)
+    memory: Any = (ctypes.c_char * length).from_address(int(address))
+    return np.frombuffer(memory, dtype=held)
 
 
 def _four_in_memory(array: Any, at: Any) -> tuple[Any, Any, Any, Any]:
@@ -228,9 +201,12 @@ def _put_four_in_memory(array: Any, at: Any, four: tuple[Any, Any, Any, Any]) ->
 
 def _on_device() -> tuple[Any, Any, Any]:
     """Device functions of the forms of the three above: numba has no pointers and no loads of several elements."""
+    from importlib import import_module
+
     from llvmlite import ir
-    from numba.cuda import types
     from numba.cuda.extending import intrinsic
+
+    types: Any = import_module("numba.cuda.types")
 
     def four_at(context: Any, builder: Any, held: Any, array: Any, at: Any) -> tuple[Any, int]:
         """A pointer to four elements, and what they are aligned to."""

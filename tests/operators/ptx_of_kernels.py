@@ -17,7 +17,6 @@ import torch
 from numba import cuda as _cuda
 from numba import types as t
 
-from maniple.operators.library.dense import gate_cuda_kernels as gates
 from maniple.operators.library.losses import cross_entropy_cuda_kernels as cross_entropy
 from maniple.operators.library.randomness import draw_cuda_kernels as draw
 from maniple.operators.library.randomness import dropout_cuda_kernels as dropout
@@ -81,7 +80,11 @@ def of_updates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             yield f"{name} sgd with momentum, ahead {flag}", heavy, (*table, number, number, number)
             varying = descent.varying_kernel(*dtypes, holds=flag, ahead=False)
             yield f"{name} sgd of numbers, momentum {flag}", varying, (*table, *entering)
-            yield f"{name} adam, amsgrad {flag}", adam.adam_kernel(*dtypes, holds=flag, decoupled=flag), (*table, *entering)
+            yield (
+                f"{name} adam, amsgrad {flag}",
+                adam.adam_kernel(*dtypes, holds=flag, decoupled=flag),
+                (*table, *entering),
+            )
 
 
 def of_copies() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -92,7 +95,12 @@ def of_copies() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     for op in ("*", "min", "max"):
         parts = t.UniTuple(array(t.int16), 3)
         yield f"fold by {op}", copies.fold_kernel(op, torch.bfloat16), (array(t.int16), parts)
-    for kind, wide, packs in ((t.int32, True, True), (t.int32, True, False), (t.int8, False, True), (t.int64, False, False)):
+    for kind, wide, packs in (
+        (t.int32, True, True),
+        (t.int32, True, False),
+        (t.int8, False, True),
+        (t.int64, False, False),
+    ):
         move = copies.move_kernel(packs=packs, wide=wide)
         yield f"move {kind}, packs {packs}, wide {wide}", move, (array(t.int64, 2), t.int64, array(kind), array(kind))
 

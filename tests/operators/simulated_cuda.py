@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from numba import config, cuda
+from numba import config
 from torch.nn import functional as F
 
 import maniple as mp
@@ -24,7 +24,6 @@ from maniple.operators.library.losses.cross_entropy_cuda_kernels import (
     bind_cross_entropy,
     bind_cross_entropy_backward,
     bind_share,
-    share_dtype,
 )
 from maniple.operators.library.randomness import dropout_cuda_kernels
 from maniple.operators.library.randomness.draw_cuda_kernels import bind_uniforms
@@ -36,8 +35,8 @@ from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
 from maniple.operators.library.windows import pooling_kernels
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, Kernels
 from maniple.operators.operator.random_stream import RandomStream
-from maniple.operators.training.adam_cuda_kernels import bind_adam
 from maniple.operators.training import descent_cuda_kernels
+from maniple.operators.training.adam_cuda_kernels import bind_adam
 from maniple.operators.training.block import Block
 from maniple.operators.training.block_cuda_kernels import CHUNK
 from maniple.operators.training.descent import SGD
@@ -172,7 +171,9 @@ def test_blocks_of_several_weights_are_updated_in_one_launch(
         assert all(map(torch.equal, mine.tensors, own.tensors))
         optimizer.bind_update(*wanted, 2, row)()
         for found, expected in zip(mine.tensors, wanted.tensors, strict=True):
-            assert torch.allclose(found.double(), expected, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+            assert torch.allclose(
+                found.double(), expected, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps
+            )
 
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -180,7 +181,7 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_dropout_has_the_bits_of_the_cpu(dtype: torch.dtype) -> None:
-    """Numbers of 16 bits: the bits of the CPU's float32, rounded. Tiles whose groups of four lie aligned, and others."""
+    """Of 16 bits those of the CPU's float32, rounded; tiles whose groups of four lie aligned, and others."""
     mask, clock = Mask(0xFEDCBA9876543210, 0.3), np.array([-3, 5])
     wide = torch.promote_types(dtype, torch.float32)
     for shape, bounds in (
@@ -229,7 +230,7 @@ def test_cross_entropy(rows: int, classes: int, smoothing: float, ignore: int, d
     share = 1 / weights.double()[labels[labels != ignore]].sum()
     expected = each[part].sum() * share
     (2.5 * expected).backward()
-    given = logits[part], labels[part], torch.zeros(1, dtype=share_dtype(dtype)), weights
+    given = logits[part], labels[part], torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32)), weights
     bind_share(labels, weights, ignore, given[2])()
     assert abs(given[2] * share.reciprocal() - 1) <= 1e-6
     z, result, target = torch.zeros(rows - 2, dtype=dtype), torch.zeros(1, dtype=dtype), torch.full_like(given[0], 9)

@@ -27,6 +27,7 @@ from maniple.runtime.devices.cuda_kernels import (
     FORMS,
     THREADS,
     DeviceArray,
+    Form,
     Grid,
     address_of,
     as_numba,
@@ -48,9 +49,9 @@ _THREADS_OF_DEVICE = 1 << 18
 """About as many as run at a time on a large GPU."""
 
 
-def share_dtype(rest: torch.dtype) -> torch.dtype:
-    """The dtype of what a loss counts for, which 16 bits would round to three digits."""
-    return torch.promote_types(rest, torch.float32)
+def share_form(rest: torch.dtype) -> Form:
+    """How it lies what a loss counts for, which 16 bits would round to three digits."""
+    return FORMS[torch.promote_types(rest, torch.float32)]
 
 
 @cuda.jit(device=True)
@@ -121,19 +122,14 @@ def _lead(first: Any, classes: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, *, smooth: bool) -> Any:
-    """The kernel of the loss.
+def _row_sum(logits: torch.dtype, lanes: int) -> Any:
+    """The device function of what a thread takes of a row: its greatest logit, and the sum relative to that.
 
     Args:
         logits: Their dtype.
-        rest: That of the class weights, the logarithms and the result; of 16 bits it leaves the share 32.
         lanes: How many threads share a row.
-        threads: Of a block.
-        smooth: Whether labels are smoothed.
     """
-    load, kind, together = FORMS[logits].load, kind_of(logits), threads // lanes
-    load_rest, store_rest, load_share = FORMS[rest].load, FORMS[rest].store, FORMS[share_dtype(rest)].load
-    lowest, zero = kind(-inf), kind(0)  # a Python float would make the exponentials double
+    load, lowest, zero = FORMS[logits].load, kind_of(logits)(-inf), kind_of(logits)(0)
 
     @cuda.jit(device=True)
     def one(top: Any, total: Any, a: Any) -> Any:
@@ -144,15 +140,13 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
     def eight(top: Any, total: Any, first: Any, second: Any) -> Any:
         a, b, c, d = load(first[0]), load(first[1]), load(first[2]), load(first[3])
         e, f, g, h = load(second[0]), load(second[1]), load(second[2]), load(second[3])
-        most = max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)))
-        top, total = _raise_top(top, total, most)
+        left, right = max(max(a, b), max(c, d)), max(max(e, f), max(g, h))  # noqa: PLW3301  (in pairs it is shorter)
+        top, total = _raise_top(top, total, max(left, right))
         under = zero if top == lowest else top
         total += (exp(a - under) + exp(b - under)) + (exp(c - under) + exp(d - under))
         return top, total + ((exp(e - under) + exp(f - under)) + (exp(g - under) + exp(h - under)))
 
-    @cuda.jit(device=True)
     def row_sum(row: Any, lead: Any, lane: Any) -> Any:
-        """The greatest of a thread's elements, and the sum of exponentials relative to it."""
         top, total, c, classes = lowest, zero, lane, row.size
         while c < lead:
             top, total = one(top, total, load(row[np.uint64(c)]))
@@ -172,9 +166,79 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
             c += lanes
         return top, total
 
+    return cuda.jit(row_sum, device=True)
+
+
+@lru_cache(maxsize=64)
+def _smoothed(logits: torch.dtype, rest: torch.dtype, lanes: int) -> Any:
+    """The device function of a thread's part of the weighted sum of a row, and of the sum of weights."""
+    load, load_rest, zero = FORMS[logits].load, FORMS[rest].load, kind_of(logits)(0)
+
+    def smoothed(row: Any, weights: Any, lane: Any) -> Any:
+        dot, mass = zero, zero
+        for c in range(lane, row.size, lanes):
+            weight = load_rest(weights[np.uint64(c)])
+            dot += weight * load(row[np.uint64(c)])
+            mass += weight
+        return dot, mass
+
+    return cuda.jit(smoothed, device=True)
+
+
+@lru_cache(maxsize=64)
+def _loss(logits: torch.dtype, rest: torch.dtype) -> Any:
+    """The device function of a row's loss."""
+    load, load_rest = FORMS[logits].load, FORMS[rest].load
+
+    def loss(row: Any, label: Any, weights: Any, ignore: int, z: Any, dot: Any, mass: Any, smoothing: Any) -> float:
+        if label == ignore:
+            return 0.0
+        if label < 0 or label >= row.size:
+            return nan
+        weight = load_rest(weights[label])
+        return float(row_loss(z, load(row[label]), dot, weight, mass, smoothing, row.size))
+
+    return cuda.jit(loss, device=True)
+
+
+@cuda.jit(device=True)
+def _is_last(turn: Any, ticket: Any) -> bool:
+    """Whether this block ends last of all; what the first thread of each has written is there then."""
+    if cuda.threadIdx.x == 0:
+        cuda.threadfence()
+        ticket[0] = cuda.atomic.inc(turn, 0, cuda.gridDim.x - 1)  # which begins anew after the last
+    cuda.syncthreads()
+    cuda.threadfence()
+    return bool(ticket[0] == cuda.gridDim.x - 1)
+
+
+@lru_cache(maxsize=64)
+def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, *, smooth: bool) -> Any:
+    """The kernel of the loss.
+
+    Args:
+        logits: Their dtype.
+        rest: That of the class weights, the logarithms and the result; of 16 bits it leaves the share 32.
+        lanes: How many threads share a row.
+        threads: Of a block.
+        smooth: Whether labels are smoothed.
+    """
+    kind, together, store_rest, load_share = kind_of(logits), threads // lanes, FORMS[rest].store, share_form(rest).load
+    lowest, zero = kind(-inf), kind(0)  # a Python float would make the exponentials double
+    row_sum, smoothed, loss_of = _row_sum(logits, lanes), _smoothed(logits, rest, lanes), _loss(logits, rest)
+
     def forward(
-        x: Any, labels: Any, weights: Any, ignore: int, smoothing: float, skew: int, logarithms: Any, parts: Any,
-        turn: Any, share: Any, result: Any,
+        x: Any,
+        labels: Any,
+        weights: Any,
+        ignore: int,
+        smoothing: float,
+        skew: int,
+        logarithms: Any,
+        parts: Any,
+        turn: Any,
+        share: Any,
+        result: Any,
     ) -> None:
         tops = cuda.shared.array(threads, kind)
         totals = cuda.shared.array(threads, kind)
@@ -188,30 +252,18 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
             if n < count:
                 top, total = row_sum(x[n], _lead(skew + n * classes, classes), lane)
                 if smooth:
-                    for c in range(lane, classes, lanes):
-                        weight = load_rest(weights[np.uint64(c)])
-                        dot += weight * load(x[np.uint64(n), np.uint64(c)])
-                        mass += weight
+                    dot, mass = smoothed(x[n], weights, lane)
             top, total = _join(top, total, tops, totals, lane, lanes)
             if smooth:
                 dot, mass = _sum_of_lanes(dot, tops, lane, lanes), _sum_of_lanes(mass, totals, lane, lanes)
             if n < count and lane == 0:
-                z, label = top + (log(total) if total != 0 else lowest), labels[n]
+                z = top + (log(total) if total != 0 else lowest)
                 logarithms[n] = store_rest(z)
-                if label != ignore:
-                    if 0 <= label < classes:
-                        weight = load_rest(weights[label])
-                        loss += row_loss(z, load(x[n, label]), dot, weight, mass, smoothing, classes)
-                    else:
-                        loss = nan
+                loss += loss_of(x[n], labels[n], weights, ignore, z, dot, mass, smoothing)
         loss = _sum_of_lanes(loss, sums, thread, threads)
         if thread == 0:
             parts[cuda.blockIdx.x] = loss
-            cuda.threadfence()  # it is there before the last block is known
-            ticket[0] = cuda.atomic.inc(turn, 0, cuda.gridDim.x - 1)  # which begins anew after the last
-        cuda.syncthreads()
-        if ticket[0] == cuda.gridDim.x - 1:
-            cuda.threadfence()
+        if _is_last(turn, ticket):
             every = 0.0
             for n in range(thread, cuda.gridDim.x, threads):
                 every += parts[n]
@@ -223,33 +275,79 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
 
 
 @lru_cache(maxsize=64)
+def _slope(logits: torch.dtype, rest: torch.dtype, *, smooth: bool) -> Any:
+    """The device function of an element of the gradient; ``how`` is what is the same for all of a row."""
+    load, store, load_rest = FORMS[logits].load, FORMS[logits].store, FORMS[rest].load
+
+    def slope(element: Any, c: Any, label: Any, how: Any, weights: Any) -> Any:
+        z, mass, hit, spread = how
+        found = exp(load(element) - z) * mass
+        if smooth:
+            found -= spread * load_rest(weights[np.uint64(c)])
+        return store(found - hit if c == label else found)
+
+    return cuda.jit(slope, device=True)
+
+
+@lru_cache(maxsize=64)
+def _row_slope(logits: torch.dtype, rest: torch.dtype, lanes: int, *, smooth: bool, wide: bool) -> Any:
+    """The device function of what a thread writes of the gradient of a row; see ``backward_kernel``."""
+    slope = _slope(logits, rest, smooth=smooth)
+
+    def row_slope(row: Any, place: Any, lead: Any, lane: Any, label: Any, how: Any, weights: Any) -> None:
+        for c in range(lane, lead, lanes):
+            place[np.uint64(c)] = slope(row[np.uint64(c)], c, label, how, weights)
+        if wide:
+            groups = (row.size - lead) // 4
+            for g in range(lane, groups, 2 * lanes):  # two groups of four at a time; the last may be both
+                at, then = lead + 4 * g, lead + 4 * (g + lanes if g + lanes < groups else g)
+                four, more = load_four(row, np.uint64(at)), load_four(row, np.uint64(then))
+                a, b = slope(four[0], at, label, how, weights), slope(four[1], at + 1, label, how, weights)
+                c, d = slope(four[2], at + 2, label, how, weights), slope(four[3], at + 3, label, how, weights)
+                p, q = slope(more[0], then, label, how, weights), slope(more[1], then + 1, label, how, weights)
+                r, s = slope(more[2], then + 2, label, how, weights), slope(more[3], then + 3, label, how, weights)
+                store_four(place, np.uint64(at), (a, b, c, d))
+                store_four(place, np.uint64(then), (p, q, r, s))
+            for c in range(lead + 4 * groups + lane, row.size, lanes):
+                place[np.uint64(c)] = slope(row[np.uint64(c)], c, label, how, weights)
+
+    return cuda.jit(row_slope, device=True)
+
+
+@lru_cache(maxsize=64)
 def backward_kernel(
     logits: torch.dtype, rest: torch.dtype, lanes: int, threads: int, *, smooth: bool, wide: bool
 ) -> Any:
-    """The kernel of the gradient; see ``forward_kernel``.
+    """The kernel of the gradient.
 
     Args:
-        logits: See there, as are all others but the last.
+        logits: See ``forward_kernel``, as are all others but the last.
         rest: Likewise.
         lanes: Likewise.
         threads: Likewise.
         smooth: Likewise.
         wide: Whether logits and gradients lie alike, so that one load and one store take four.
     """
-    load, store, kind = FORMS[logits].load, FORMS[logits].store, kind_of(logits)
-    load_rest, load_share, together = FORMS[rest].load, FORMS[share_dtype(rest)].load, threads // lanes
-    zero, one, nothing = kind(0), kind(1), kind(nan)
-
-    @cuda.jit(device=True)
-    def slope(element: Any, c: Any, label: Any, z: Any, mass: Any, hit: Any, spread: Any, weights: Any) -> Any:
-        found = exp(load(element) - z) * mass
-        if smooth:
-            found -= spread * load_rest(weights[np.uint64(c)])
-        return store(found - hit if c == label else found)
+    kind, store, together = kind_of(logits), FORMS[logits].store, threads // lanes
+    load_rest, load_share = FORMS[rest].load, share_form(rest).load
+    zero, one, nothing, row_slope = (
+        kind(0),
+        kind(1),
+        kind(nan),
+        _row_slope(logits, rest, lanes, smooth=smooth, wide=wide),
+    )
 
     def backward(
-        x: Any, labels: Any, weights: Any, ignore: int, smoothing: float, skew: int, logarithms: Any, share: Any,
-        gradient: Any, target: Any,
+        x: Any,
+        labels: Any,
+        weights: Any,
+        ignore: int,
+        smoothing: float,
+        skew: int,
+        logarithms: Any,
+        share: Any,
+        gradient: Any,
+        target: Any,
     ) -> None:
         shared = cuda.shared.array(threads, kind)
         thread, classes, count = np.int64(cuda.threadIdx.x), x.shape[1], x.shape[0]
@@ -264,41 +362,15 @@ def backward_kernel(
         for first in range(cuda.blockIdx.x * together, count, cuda.gridDim.x * together):
             n = first + own
             if n < count:
-                row, place, label, z, c = x[n], target[n], labels[n], load_rest(logarithms[n]), lane
-                lead = _lead(skew + n * classes, classes) if wide else classes
-                groups = (classes - lead) // 4
+                label = labels[n]
                 if label == ignore:
-                    groups, lead = 0, classes
-                    while c < classes:
-                        place[np.uint64(c)] = store(zero)
-                        c += lanes
-                hit = part * (one - smoothing) * load_rest(weights[label]) if 0 <= label < classes else nothing
-                mass = hit + pull
-                while c < lead:
-                    place[np.uint64(c)] = slope(row[np.uint64(c)], c, label, z, mass, hit, spread, weights)
-                    c += lanes
-                if wide:
-                    for g in range(lane, groups, 2 * lanes):
-                        at, then = lead + 4 * g, lead + 4 * (g + lanes if g + lanes < groups else g)
-                        four, more = load_four(row, np.uint64(at)), load_four(row, np.uint64(then))
-                        four = (
-                            slope(four[0], at, label, z, mass, hit, spread, weights),
-                            slope(four[1], at + 1, label, z, mass, hit, spread, weights),
-                            slope(four[2], at + 2, label, z, mass, hit, spread, weights),
-                            slope(four[3], at + 3, label, z, mass, hit, spread, weights),
-                        )
-                        more = (
-                            slope(more[0], then, label, z, mass, hit, spread, weights),
-                            slope(more[1], then + 1, label, z, mass, hit, spread, weights),
-                            slope(more[2], then + 2, label, z, mass, hit, spread, weights),
-                            slope(more[3], then + 3, label, z, mass, hit, spread, weights),
-                        )
-                        store_four(place, np.uint64(at), four)
-                        store_four(place, np.uint64(then), more)
-                    c = lead + 4 * groups + lane
-                    while c < classes:
-                        place[np.uint64(c)] = slope(row[np.uint64(c)], c, label, z, mass, hit, spread, weights)
-                        c += lanes
+                    for c in range(lane, classes, lanes):
+                        target[n, c] = store(zero)
+                else:
+                    hit = part * (one - smoothing) * load_rest(weights[label]) if 0 <= label < classes else nothing
+                    how = load_rest(logarithms[n]), hit + pull, hit, spread
+                    lead = _lead(skew + n * classes, classes) if wide else classes
+                    row_slope(x[n], target[n], lead, lane, label, how, weights)
 
     return cuda.jit(backward)
 
@@ -306,7 +378,7 @@ def backward_kernel(
 @lru_cache(maxsize=16)
 def share_kernel(rest: torch.dtype) -> Any:
     """The kernel of what a loss counts for in the mean; one block."""
-    load_rest, store_share = FORMS[rest].load, FORMS[share_dtype(rest)].store
+    load_rest, store_share = FORMS[rest].load, share_form(rest).store
 
     def share_of(every: Any, weights: Any, ignore: int, share: Any) -> None:
         shared = cuda.shared.array(THREADS, _DOUBLE)

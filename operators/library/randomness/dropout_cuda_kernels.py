@@ -36,7 +36,6 @@ from maniple.runtime.devices.cuda_kernels import (
     store_four,
 )
 
-
 _MASK, _WORD = 0xFFFFFFFF, np.uint64(32)
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)

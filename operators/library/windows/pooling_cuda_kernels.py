@@ -1,4 +1,4 @@
-"""Pooling on CUDA: a line of results is shared by threads, and backward one of the input, which gathers what windows give.
+"""Pooling on CUDA: threads share a line of results, and backward one of the input, which gathers what windows give.
 
 Windows are taken in the order of the CPU kernels and nothing is added atomically, so a result is the same every time,
 and the CPU's up to the precision of an average's quotients.
@@ -18,8 +18,15 @@ from torch import Tensor
 from maniple.operators.library.windows.pooling_kernels import HALF, Bind, kernels_of, window_of
 from maniple.operators.operator.operator import TileContext
 from maniple.process.error import RequestError
-from maniple.runtime.devices.cuda_kernels import EVERY_BLOCK, FORMS, as_numba, bind_launch, cuda, current_stream, kind_of
-
+from maniple.runtime.devices.cuda_kernels import (
+    EVERY_BLOCK,
+    FORMS,
+    as_numba,
+    bind_launch,
+    cuda,
+    current_stream,
+    kind_of,
+)
 
 LANES = 32
 """The most threads that share a line of a tensor."""
@@ -99,7 +106,8 @@ def avg_forward(dtype: torch.dtype, window: Window, lanes: int) -> Any:
     """The kernel of the mean of each window, whose padding counts as zeros; see ``max_forward``."""
     load, store, kind = FORMS[dtype].load, FORMS[dtype].store, kind_of(dtype)
     ky, kx, sy, sx, top, left = window
-    zero, count = kind(0), kind(ky * kx)
+    zero: Any = kind(0)
+    count: Any = kind(ky * kx)
 
     def forward(x: Any, out: Any) -> None:
         height, width, lines = x.shape[2], x.shape[3], out.shape[0] * out.shape[1] * out.shape[2]
@@ -122,7 +130,8 @@ def avg_backward(dtype: torch.dtype, window: Window, lanes: int) -> Any:
     """The kernel of what the windows that reach an element give it; see ``max_forward``."""
     load, store, kind = FORMS[dtype].load, FORMS[dtype].store, kind_of(dtype)
     ky, kx, sy, sx, top, left = window
-    zero, count = kind(0), kind(ky * kx)
+    zero: Any = kind(0)
+    count: Any = kind(ky * kx)
     down, across = -(-ky // sy), -(-kx // sx)
 
     def backward(gradient: Any, target: Any) -> None:

@@ -54,7 +54,8 @@ class FusedBinder(PureBinder):
         """Bind one block of each; updates that are the same but for their blocks are bound as one."""
         groups: dict[Hashable, list[int]] = {}
         for number, (part, slots) in enumerate(zip(self.parts, self.slots, strict=True)):
-            groups.setdefault(_company(part, slots) or number, []).append(number)
+            company = _company(part, slots)
+            groups.setdefault(number if company is None else company, []).append(number)
         bodies = tuple([self._bind(point, numbers, views, cores) for numbers in groups.values()])
         if len(bodies) == 1:
             return bodies[0]
