@@ -56,7 +56,8 @@ def doctor(bench: Bench) -> Iterator[Line]:
     """What is here."""
     wheels = ("numba_cuda", "click", "rich", "zmq", "sklearn", "networkx", "msgpack")
     there = {name: _is_there(name) for name in wheels}
-    line: Line = {"python": platform.python_version(), "torch": torch.__version__, "wheels": there}
+    line: Line = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__}
+    line |= {"wheels": there}
     if bench.device == "cuda":
         found, driver = torch.cuda.get_device_properties(0), Path("/proc/driver/nvidia/version")
         free, total = torch.cuda.mem_get_info(0)
