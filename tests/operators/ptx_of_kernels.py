@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numba.cuda.api
+import numba.cuda.compiler
 import numba.cuda.dispatcher
 import torch
 from numba import cuda as _cuda
@@ -52,20 +53,20 @@ def of_operators() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         row, rows, shared = array(element), array(element, 2), array(number)
         read = (rows, array(i8), row, i8, number)
         for lanes, smooth in ((1, True), (THREADS, False)) if dtype == torch.float32 else ((64, True),):
-            kind = dtype, dtype, lanes, THREADS, smooth
-            shown = f"{dtype} cross-entropy, {lanes} threads a row{', smoothed' * smooth}"
-            forward = (*read, row, array(f8), array(t.uint32), shared, row)
-            yield shown, cross_entropy.forward_kernel(*kind), forward
-            yield f"{shown}, its gradient", cross_entropy.backward_kernel(*kind), (*read, row, shared, row, rows)
+            kind, shown = (dtype, dtype, lanes, THREADS), f"{dtype} cross-entropy, {lanes} threads a row"
+            forward = (*read, i8, row, array(f8), array(t.uint32), shared, row)
+            yield shown, cross_entropy.forward_kernel(*kind, smooth=smooth), forward
+            backward = cross_entropy.backward_kernel(*kind, smooth=smooth, wide=lanes > 1)
+            yield f"{shown}, its gradient", backward, (*read, i8, row, shared, row, rows)
         yield f"{dtype} its share", cross_entropy.share_kernel(dtype), (array(i8), row, i8, shared)
         given = (row, row, array(t.uint64), i8, array(i8), t.uint64, t.uint64, number)
         for aligned in (True, False) if dtype == torch.float32 else (True,):
             yield f"{dtype} dropout{', aligned' * aligned}", dropout.dropout_kernel(dtype, aligned=aligned), given
-        picture, places, window = array(element, 4, "A"), array(i8, 4, "A"), (i8,) * 6
-        yield f"{dtype} max pool", pooling.max_forward(dtype), (picture, picture, places, *window)
-        yield f"{dtype} its gradient", pooling.max_backward(dtype), (picture, places, picture, *window)
-        yield f"{dtype} avg pool", pooling.avg_forward(dtype), (picture, picture, *window)
-        yield f"{dtype} its gradient", pooling.avg_backward(dtype), (picture, picture, *window)
+        picture, places, window = array(element, 4), array(i8, 4), ((3, 2, 2, 1, 1, 0), 32)
+        yield f"{dtype} max pool", pooling.max_forward(dtype, *window), (picture, picture, places)
+        yield f"{dtype} its gradient", pooling.max_backward(dtype, *window), (picture, places, picture)
+        yield f"{dtype} avg pool", pooling.avg_forward(dtype, *window), (picture, picture)
+        yield f"{dtype} its gradient", pooling.avg_backward(dtype, *window), (picture, picture)
     yield "draw", draw._uniforms, (array(f8), array(f8), array(t.uint64), i8, array(i8), t.uint64)
 
 
@@ -74,27 +75,24 @@ def of_updates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     table, entering = (array(t.int64, 2), array(t.int32)), (array(t.float64),) * 3
     for dtypes in (*((dtype, dtype) for dtype in FLOATS), (torch.float32, torch.bfloat16)):
         name, number = f"{dtypes[0]} of {dtypes[1]}", KINDS[torch.promote_types(dtypes[0], torch.float32)]
-        yield f"{name} sgd", descent.plain_kernel(*dtypes), (*table, number, number)
+        yield f"{name} sgd", descent.plain_kernel(*dtypes, wide=True), (*table, number, number)
         for flag in (False, True) if dtypes == (torch.float32, torch.float32) else (True,):
-            heavy = descent.heavy_kernel(*dtypes, ahead=flag)
+            heavy = descent.heavy_kernel(*dtypes, ahead=flag, wide=flag)
             yield f"{name} sgd with momentum, ahead {flag}", heavy, (*table, number, number, number)
-            varying = descent.varying_kernel(*dtypes, holds=flag, ahead=False)
+            varying = descent.varying_kernel(*dtypes, holds=flag, ahead=False, wide=flag)
             yield f"{name} sgd of numbers, momentum {flag}", varying, (*table, *entering)
-            yield (
-                f"{name} adam, amsgrad {flag}",
-                adam.adam_kernel(*dtypes, holds=flag, decoupled=flag),
-                (*table, *entering),
-            )
+            moments = adam.adam_kernel(*dtypes, holds=flag, decoupled=flag, wide=flag)
+            yield f"{name} adam, amsgrad {flag}", moments, (*table, *entering)
 
 
 def of_copies() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The runtime's own kernels."""
     for dtype in FORMS:
         parts = t.UniTuple(array(KINDS[dtype]), 4)
-        yield f"{dtype} fold", copies.fold_kernel("+", dtype), (array(KINDS[dtype]), parts)
+        yield f"{dtype} fold", copies.fold_kernel("+", dtype, wide=True), (array(KINDS[dtype]), parts)
     for op in ("*", "min", "max"):
         parts = t.UniTuple(array(t.int16), 3)
-        yield f"fold by {op}", copies.fold_kernel(op, torch.bfloat16), (array(t.int16), parts)
+        yield f"fold by {op}", copies.fold_kernel(op, torch.bfloat16, wide=False), (array(t.int16), parts)
     for kind, wide, packs in (
         (t.int32, True, True),
         (t.int32, True, False),
@@ -105,6 +103,15 @@ def of_copies() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         yield f"move {kind}, packs {packs}, wide {wide}", move, (array(t.int64, 2), t.int64, array(kind), array(kind))
 
 
+def lowered(kernel: Any, given: tuple[Any, ...]) -> Any:
+    """What numba makes of a kernel, from which NVVM makes the PTX of each capability: the former takes the time."""
+    flags = {"debug": None, "lineinfo": False, "device": False, "fastmath": False, "opt": None, "lto": False}
+    library, _ = numba.cuda.compiler._compile_pyfunc_with_fixup(
+        kernel.py_func, given, cc=CAPABILITIES[0], abi="numba", abi_info=None, **flags
+    )
+    return library
+
+
 def main() -> int:
     """Compile all of them; gives the exit status."""
     failed = 0
@@ -113,10 +120,12 @@ def main() -> int:
         if hasattr(module, "get_current_device"):
             module.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITIES[-1])
     for name, kernel, given in (*of_operators(), *of_updates(), *of_copies()):
+        library: Any = None
         for capability in CAPABILITIES:
             told = f"sm_{capability[0]}{capability[1]} {name}"
             try:
-                ptx, _ = cuda.compile_ptx(kernel.py_func, given, cc=capability)
+                library = library or lowered(kernel, given)
+                ptx = library.get_asm_str(cc=capability)
             except Exception:  # noqa: BLE001  (any of them is what is looked for)
                 failed += 1
                 sys.stdout.write(f"FAILED {told}\n{traceback.format_exc(limit=-3)}\n")

@@ -265,8 +265,8 @@ def forward_kernel(logits: torch.dtype, rest: torch.dtype, lanes: int, threads: 
             parts[cuda.blockIdx.x] = loss
         if _is_last(turn, ticket):
             every = 0.0
-            for n in range(thread, cuda.gridDim.x, threads):
-                every += parts[n]
+            for block in range(thread, cuda.gridDim.x, threads):
+                every += parts[block]
             every = _sum_of_lanes(every, sums, thread, threads)
             if thread == 0:
                 result[0] = store_rest(every * load_share(share[0]))
@@ -328,14 +328,11 @@ def backward_kernel(
         smooth: Likewise.
         wide: Whether logits and gradients lie alike, so that one load and one store take four.
     """
-    kind, store, together = kind_of(logits), FORMS[logits].store, threads // lanes
+    kind: Any = kind_of(logits)
+    store, together = FORMS[logits].store, threads // lanes
     load_rest, load_share = FORMS[rest].load, share_form(rest).load
-    zero, one, nothing, row_slope = (
-        kind(0),
-        kind(1),
-        kind(nan),
-        _row_slope(logits, rest, lanes, smooth=smooth, wide=wide),
-    )
+    row_slope = _row_slope(logits, rest, lanes, smooth=smooth, wide=wide)
+    zero, one, nothing = kind(0), kind(1), kind(nan)
 
     def backward(
         x: Any,
