@@ -52,6 +52,24 @@ def _prepare(row: Any, squares: Any, limits: Any, numbers: Any, decoupled: bool)
 
 
 @lru_cache(maxsize=32)
+def _element(value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool) -> Any:
+    """The device function of one element; see ``adam_kernel``."""
+    load, store, load_slope = FORMS[value_dtype].load, FORMS[value_dtype].store, FORMS[gradient_dtype].load
+
+    def one(value: Any, slope: Any, mean: Any, square: Any, greatest: Any, numbers: Any) -> tuple[Any, Any, Any, Any]:
+        factor, most, kept, joined, beta1, share1, beta2, share2, size, root, eps = numbers
+        own = load(value) * kept
+        taken = bounded(load_slope(slope) * factor, most) + joined * own
+        first = beta1 * load(mean) + share1 * taken
+        second = beta2 * load(square) + share2 * taken * taken
+        under = max(load(greatest), second) if holds else second
+        found = own - size * first / (sqrt(under) * root + eps)
+        return store(found), store(first), store(second), store(under)
+
+    return cuda.jit(one, device=True)
+
+
+@lru_cache(maxsize=32)
 def adam_kernel(
     value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool, decoupled: bool, wide: bool
 ) -> Any:
@@ -64,20 +82,9 @@ def adam_kernel(
         decoupled: Whether the decay is of the value itself.
         wide: See ``Table``.
     """
-    held, load, store = FORMS[value_dtype]
-    slope_held, load_slope, _ = FORMS[gradient_dtype]
-    kind = kind_of(value_dtype)
+    held, slope_held, kind = FORMS[value_dtype].held, FORMS[gradient_dtype].held, kind_of(value_dtype)
 
-    @cuda.jit(device=True)
-    def one(value: Any, slope: Any, mean: Any, square: Any, greatest: Any, numbers: Any) -> tuple[Any, Any, Any, Any]:
-        factor, most, kept, joined, beta1, share1, beta2, share2, size, root, eps = numbers
-        own = load(value) * kept
-        taken = bounded(load_slope(slope) * factor, most) + joined * own
-        first = beta1 * load(mean) + share1 * taken
-        second = beta2 * load(square) + share2 * taken * taken
-        under = max(load(greatest), second) if holds else second
-        found = own - size * first / (sqrt(under) * root + eps)
-        return store(found), store(first), store(second), store(under)
+    one = _element(value_dtype, gradient_dtype, holds=holds)
 
     def update(blocks: Any, owners: Any, row: Any, squares: Any, limits: Any) -> None:
         n = cuda.shared.array(COUNT, kind)

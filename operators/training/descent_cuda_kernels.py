@@ -117,6 +117,23 @@ def heavy_kernel(value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, ahead
 
 
 @lru_cache(maxsize=32)
+def _entering(value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool, ahead: bool) -> Any:
+    """The device function of one element, with the numbers of the step; see ``varying_kernel``."""
+    load, store, load_slope = FORMS[value_dtype].load, FORMS[value_dtype].store, FORMS[gradient_dtype].load
+
+    def one(value: Any, slope: Any, buffer: Any, numbers: Any) -> tuple[Any, Any]:
+        factor, most, lr, decay, momentum, share = numbers
+        found, kept = load(value), buffer
+        taken = bounded(load_slope(slope) * factor, most) + decay * found
+        if holds and momentum != 0:
+            taken, after = descend(taken, load(buffer), momentum, share, ahead)
+            kept = store(after)
+        return store(found - lr * taken), kept
+
+    return cuda.jit(one, device=True)
+
+
+@lru_cache(maxsize=32)
 def varying_kernel(
     value_dtype: torch.dtype, gradient_dtype: torch.dtype, *, holds: bool, ahead: bool, wide: bool
 ) -> Any:
@@ -129,19 +146,9 @@ def varying_kernel(
         ahead: See ``heavy_kernel``.
         wide: See ``Table``.
     """
-    held, load, store = FORMS[value_dtype]
-    slope_held, load_slope, _ = FORMS[gradient_dtype]
-    kind = kind_of(value_dtype)
+    held, slope_held, kind = FORMS[value_dtype].held, FORMS[gradient_dtype].held, kind_of(value_dtype)
 
-    @cuda.jit(device=True)
-    def one(value: Any, slope: Any, buffer: Any, numbers: Any) -> tuple[Any, Any]:
-        factor, most, lr, decay, momentum, share = numbers
-        found, kept = load(value), buffer
-        taken = bounded(load_slope(slope) * factor, most) + decay * found
-        if holds and momentum != 0:
-            taken, after = descend(taken, load(buffer), momentum, share, ahead)
-            kept = store(after)
-        return store(found - lr * taken), kept
+    one = _entering(value_dtype, gradient_dtype, holds=holds, ahead=ahead)
 
     def update(blocks: Any, owners: Any, row: Any, squares: Any, limits: Any) -> None:
         given = cuda.shared.array(6, kind)

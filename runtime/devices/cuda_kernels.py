@@ -206,6 +206,8 @@ def _on_device() -> tuple[Any, Any, Any]:
     from llvmlite import ir
     from numba.cuda.extending import intrinsic
 
+    from maniple.process.compilation.numba_internals import array_value
+
     types: Any = import_module("numba.cuda.types")
 
     def four_at(context: Any, builder: Any, held: Any, array: Any, at: Any) -> tuple[Any, int]:
@@ -223,11 +225,9 @@ def _on_device() -> tuple[Any, Any, Any]:
         def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             del signature
             pointer, length, _ = arguments
-            array = context.make_array(made)(context, builder)
-            step = context.get_value_type(types.intp)(held.dtype.bitwidth // 8)
-            data = builder.inttoptr(pointer, array.data.type)
-            context.populate_array(array, data=data, shape=(length,), strides=(step,), itemsize=step, meminfo=None)
-            return array._getvalue()  # noqa: SLF001  (numba's own way)
+            word = context.get_value_type(types.intp)
+            data = builder.inttoptr(pointer, context.get_data_type(held.dtype).as_pointer())
+            return array_value(context, builder, made, data, [length], [word(held.dtype.bitwidth // 8)], word)
 
         return made(types.intp, types.intp, held), build
 

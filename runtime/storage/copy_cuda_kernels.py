@@ -47,7 +47,8 @@ __all__: list[str] = []
 
 SHORTEST_ROW = 128
 """Bytes of rows below which an index of torch is as good."""
-_WIDEST = 16
+_WIDEST, NARROWEST = 16, 8
+"""Bytes of a unit: rows that begin at other places torch's own copy moves as fast."""
 _WIDTHS = {16: torch.int32, 8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 
@@ -251,6 +252,11 @@ def _merged(extents: Sequence[int], strides: Sequence[int]) -> list[tuple[int, i
     return found or [(1, 1)]
 
 
+def unit_of(view: torch.Tensor, rows: Rows) -> int:
+    """The most bytes that one load can take wherever a row begins."""
+    return gcd(int(np.gcd.reduce(rows.boxes[:, _BYTES], axis=None)), view.data_ptr(), _WIDEST)
+
+
 @final
 class TileMover:
     """Moves a tile between an instance on CUDA and a row without gaps.
@@ -263,8 +269,7 @@ class TileMover:
     def __init__(self, view: torch.Tensor, rows: Rows) -> None:
         size = view.element_size()
         flat_view = view.as_strided((rows.span // size,), (1,))
-        whole = gcd(int(np.gcd.reduce(rows.boxes[:, _BYTES], axis=None)), view.data_ptr(), _WIDEST)
-        self._unit = max(whole, size)
+        self._unit = max(unit_of(view, rows), size)
         self._wide = self._unit == _WIDEST
         self._held = _WIDTHS[self._unit]
         self._count, self._dtype = rows.size // size, view.dtype
@@ -274,9 +279,9 @@ class TileMover:
         pack, unpack = (move_kernel(packs=packs, wide=self._wide) for packs in (True, False))
         self._pack, self._unpack = [Grid(kernel, -(-self._units // 2), most=EVERY_BLOCK) for kernel in (pack, unpack)]
 
-    def pack(self, stream: object = None) -> torch.Tensor:
-        """The tile's elements in a row, once what was launched has ended."""
-        row = torch.empty(self._count, dtype=self._dtype)
+    def pack(self, row: torch.Tensor | None = None, stream: object = None) -> torch.Tensor:
+        """The tile's elements in a row, of which there may be one already, once what was launched has ended."""
+        row = torch.empty(self._count, dtype=self._dtype) if row is None else row
         self._pack.on(stream)(self._boxes, self._units, self._there, self._bits(row))
         return row
 
@@ -295,4 +300,6 @@ def mover_of(view: torch.Tensor, points: IndexSpace) -> TileMover | None:
     if view.is_contiguous() and not isinstance(points, RectSet):
         return None
     rows = rows_of(view.shape, view.stride(), points, view.element_size())
-    return None if rows is None else TileMover(view, rows)
+    if rows is None or (not isinstance(points, RectSet) and unit_of(view, rows) < NARROWEST):
+        return None
+    return TileMover(view, rows)

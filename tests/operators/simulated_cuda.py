@@ -133,7 +133,7 @@ OPTIMIZERS = (
 )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_blocks_of_several_weights_are_updated_in_one_launch(
     optimizer: SGD | mp.optim.Adam | mp.optim.AdamW, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -234,7 +234,8 @@ def test_cross_entropy(rows: int, classes: int, smoothing: float, ignore: int, d
     bind_share(labels, weights, ignore, given[2])()
     assert abs(given[2] * share.reciprocal() - 1) <= 1e-6
     z, result, target = torch.zeros(rows - 2, dtype=dtype), torch.zeros(1, dtype=dtype), torch.full_like(given[0], 9)
-    loss = bind_cross_entropy(*given, ignore, smoothing, z, result)
+    threads = 2 * THREADS if dtype == torch.float32 else 0
+    loss = bind_cross_entropy(*given, ignore, smoothing, z, result, threads=threads)
     for _ in range(2):  # the count of blocks that ended begins anew
         result.zero_()
         loss()
@@ -275,7 +276,7 @@ def test_a_tile_goes_into_a_row_and_back(dtype: torch.dtype) -> None:
         wanted = view[positions(points)] if isinstance(points, RectSet) else view.reshape(-1)
         mover = copy_cuda_kernels.mover_of(view, points)
         assert mover is not None
-        assert torch.equal(mover.pack(0), wanted)
+        assert torch.equal(mover.pack(stream=0), wanted)
         other = torch.full_like(base, 7)
         place = other[bounds.slices((0, 0, 0))]
         there = copy_cuda_kernels.mover_of(place, points)
@@ -290,6 +291,7 @@ def test_a_tile_goes_into_a_row_and_back(dtype: torch.dtype) -> None:
 
 
 def test_rows_that_are_too_short_are_left_to_torch() -> None:
+    assert copy_cuda_kernels.mover_of(torch.zeros(8, 65)[:, :40], Rect((0, 0), (8, 40))) is None  # begin anywhere
     assert copy_cuda_kernels.mover_of(torch.zeros(8, 64)[:, :4], Rect((0, 0), (8, 4))) is None
     assert copy_cuda_kernels.mover_of(torch.zeros(64, 8).t()[:, 3:], Rect((0, 3), (8, 64))) is None
     assert copy_cuda_kernels.mover_of(torch.zeros(8, 64), Rect((0, 0), (8, 64))) is None  # lies without gaps
