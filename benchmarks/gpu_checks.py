@@ -5,10 +5,9 @@
 
 The package must be installed (`pip install --no-deps -e .` where nothing can be downloaded), for it finds strategies by
 its entry points. It needs torch, numba, numba-cuda, numpy below 2.5, msgpack and networkx. Bring the wheels of click,
-rich and pyzmq to also run the command line and `gpu_ranks.py`, whose ranks are processes; those of this file are
-threads. Without scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be
-stopped at any time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where
-one failed.
+rich and pyzmq to also run the command line and `gpu_ranks.py`, whose ranks are processes; here they are threads.
+Without scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at
+any time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
 
 The checks, in this order: doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording.
 """

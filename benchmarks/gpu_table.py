@@ -56,7 +56,8 @@ def steps(lines: list[Line]) -> str:
             rows.append([name, failed(line), *[""] * (len(heads) - 2)])
             continue
         times = [ms(line[key]) for key in ("torch_s", "torch_graph_s", "ours_s")]
-        ratios = [f"{line[f'{kind}over_{by}']:.2f}" for kind in ("", "run_") for by in ("torch", "torch_graph")]
+        keys = [f"{kind}over_{by}" for kind in ("", "run_") for by in ("torch", "torch_graph")]
+        ratios = [f"{line[key]:.2f}" if key in line else "" for key in keys]
         rows.append([name, *times, *ratios, f"{line['losses_apart']:.0e}"])
     return table(heads, rows)
 

@@ -70,6 +70,16 @@ def of_operators() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     yield "draw", draw._uniforms, (array(f8), array(f8), array(t.uint64), i8, array(i8), t.uint64)
 
 
+def of_gates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """The kernels of recurrent layers."""
+    for f in (t.float32, t.float64):
+        part, rows, parts, steps = array(f, 2, "A"), array(f, 2), array(f, 3), (t.int64, t.int64, t.boolean)
+        yield f"{f} lstm", gates._lstm, (part,) * 5
+        yield f"{f} gru", gates._gru, (part,) * 3
+        yield f"{f} lstm's gradients", gates._lstm_gradients, (*(parts,) * 3, rows, rows, part, rows, parts, *steps)
+        yield f"{f} gru's gradients", gates._gru_gradients, (*(parts,) * 2, rows, rows, part, rows, parts, *steps)
+
+
 def of_updates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The kernels of updates; gradients are of the dtype of the value, or of 16 bits where it has 32."""
     table, entering = (array(t.int64, 2), array(t.int32)), (array(t.float64),) * 3
@@ -119,7 +129,7 @@ def main() -> int:
     for module in (numba.cuda.api, numba.cuda.dispatcher):
         if hasattr(module, "get_current_device"):
             module.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITIES[-1])
-    for name, kernel, given in (*of_operators(), *of_updates(), *of_copies()):
+    for name, kernel, given in (*of_operators(), *of_gates(), *of_updates(), *of_copies()):
         library: Any = None
         for capability in CAPABILITIES:
             told = f"sm_{capability[0]}{capability[1]} {name}"
