@@ -18,6 +18,7 @@ import torch
 from numba import cuda as _cuda
 from numba import types as t
 
+from maniple.operators.library.dense import gate_cuda_kernels as gates
 from maniple.operators.library.losses import cross_entropy_cuda_kernels as cross_entropy
 from maniple.operators.library.randomness import draw_cuda_kernels as draw
 from maniple.operators.library.randomness import dropout_cuda_kernels as dropout
