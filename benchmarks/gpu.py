@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -105,7 +105,7 @@ def dropouts(size: int) -> Iterator[Measured]:
     yield Measured("dropout", launch, 4 * 2 * source.numel(), lambda: found, expected, 0.0)
     halves, left = source.bfloat16().cuda(), torch.empty(shape, device="cuda", dtype=torch.bfloat16)
     launch = bind_dropout(mask, shape, rect, clock.cuda(), halves, left, current_stream())
-    kept = torch.where(expected != 0, (source.bfloat16().float() * np.float32(mask.scale)).bfloat16(), 0)
+    kept = torch.where(expected != 0, (source.bfloat16().float() * float(np.float32(mask.scale))).bfloat16(), 0)
     yield Measured("dropout, bfloat16", launch, 2 * 2 * source.numel(), lambda: left, kept, 0.0)
 
 
@@ -122,10 +122,10 @@ def losses(size: int) -> Iterator[Measured]:
         logits, labels = drawn(rows, classes), torch.arange(rows) % classes
         share, weights, one = torch.full((1,), 1 / rows), torch.ones(classes), torch.ones(1)
         z, result, slope = torch.empty(rows), torch.empty(1), torch.empty(rows, classes)
-        read = [tensor.numpy() for tensor in (logits, labels, share, weights)]
+        read = cast("Any", [tensor.numpy() for tensor in (logits, labels, share, weights)])
         cross_entropy_kernels.forward(*read, -100, np.float32(0), z.numpy(), result.numpy())
         cross_entropy_kernels.backward(*read, -100, np.float32(0), z.numpy(), one.numpy(), slope.numpy())
-        given = [tensor.cuda() for tensor in (logits, labels, share, weights)]
+        given = cast("Any", [tensor.cuda() for tensor in (logits, labels, share, weights)])
         found_z, found, found_slope = (torch.empty_like(tensor, device="cuda") for tensor in (z, result, slope))
         launch = bind_cross_entropy(*given, -100, 0.0, found_z, found, current_stream())
         yield Measured(f"cross-entropy, {classes}", launch, 4 * logits.numel(), lambda each=found: each, result, 1e-4)
@@ -188,7 +188,7 @@ def pools(size: int) -> Iterator[Measured]:
             yield Measured(shown, launch, moved, lambda each=result: each, expected.detach(), 1e-6)
             given = BackwardTensors((slope.cuda(),), (near,), (result,), saved, (back,))
             launch = kernels.bind_backward(context, given)
-            yield Measured(f"{shown}, backward", launch, moved, lambda each=back: each, leaf.grad, 1e-6)
+            yield Measured(f"{shown}, backward", launch, moved, lambda each=back: each, cast("Tensor", leaf.grad), 1e-6)
 
 
 def seconds(launch: Launch, rounds: int) -> float:
