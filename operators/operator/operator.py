@@ -284,6 +284,11 @@ class AbstractOperator(ABC):
         del semantics
         return self
 
+    def rows_named(self, place: int) -> int:
+        """How many rows an operand's whole numbers name; 1 where the operator does not know, so that all may be 0."""
+        del place
+        return 1
+
     def reads_as(self, place: int) -> str:
         """The half that it rounds an operand's values to as it reads them; "": it reads them as they come."""
         del place
