@@ -146,8 +146,10 @@ def median_step(bench: Bench, graph: mp.Graph, batch: tuple[torch.Tensor, ...]) 
 def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
     """Medians of steps in turns: ours, torch eager, torch's graph of a whole step; each with its loss brought home.
 
-    Under ``bf16`` torch steps inside its autocast.
+    Under ``bf16`` torch steps inside its autocast. Nobody uses TF32: a device of ours that is open switches it off, and
+    torch's graph is captured before one is.
     """
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     graph, batch, module = made(net, size)
     near = tuple(tensor.to(bench.torch) for tensor in batch)
     module.to(bench.torch)

@@ -1,6 +1,7 @@
 """What is used of torch that it does not document: all of it is named here, and nowhere else.
 
-Checked with torch 2.13, and with no other. Where a release lacks a name, what uses it does without, or says so.
+Checked with torch 2.13, and what is of CUDA with 2.11. Where a release lacks a name, what uses it does without, or says
+so.
 """
 
 # pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false
@@ -139,6 +140,27 @@ def end_profile() -> Sequence[Any]:
 def begins_profile(called: object) -> bool:
     """Whether a function is one that gives a thread a profiler; only where `HEARS`."""
     return called is _enable_profiler or called is _enable_profiler_legacy
+
+
+def current_stream_number(device: int) -> int:
+    """The stream that this thread puts work into on a CUDA device; making an object of it would take 7 us."""
+    return int(torch._C._cuda_getCurrentRawStream(device))  # noqa: SLF001
+
+
+@contextmanager
+def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Put this thread's work into a stream, inside; ``torch.cuda.stream`` does so in 17 us, and this in 3."""
+    here = torch._C  # noqa: SLF001
+    if here._cuda_getDevice() != stream.device_index:  # noqa: SLF001
+        with torch.cuda.stream(stream):
+            yield
+        return
+    before, index, kind = here._cuda_getCurrentStream(stream.device_index)  # noqa: SLF001
+    here._cuda_setStream(stream_id=stream.stream_id, device_index=index, device_type=stream.device_type)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        here._cuda_setStream(stream_id=before, device_index=index, device_type=kind)  # noqa: SLF001
 
 
 def allow_tf32_in_convolutions(allowed: bool) -> None:  # noqa: FBT001  (the flag is all that there is)

@@ -88,7 +88,7 @@ class BatchForm:
             if not isinstance(value, torch.Tensor) or value.dtype is not dtype or value.ndim != rank:
                 return 0
             count, *others = value.shape
-            if tuple(others) != rest or not value.is_cpu or count != (size or count):
+            if tuple(others) != rest or not (value.is_cpu or value.is_cuda) or count != (size or count):
                 return 0
             size = count
         return size if size <= self.batch else 0

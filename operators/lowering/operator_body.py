@@ -318,10 +318,11 @@ class InputBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's part."""
-        target = there(views[0])
-        values = self.port.queues[point]
+        from maniple.runtime.devices.device import Bare
+
+        target, values = there(views[0]), self.port.queues[point]
         # What the port has for a device lies in pinned memory, or on it: the host goes on.
-        return lambda: target.copy_(values.popleft(), non_blocking=True)
+        return Bare(lambda: target.copy_(values.popleft(), non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -343,11 +344,12 @@ class FetchBinder:
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one memory's fetch."""
+        from maniple.runtime.devices.device import Bare
         from maniple.runtime.storage.copy_kernels import bind_leave
 
         leave = bind_leave(there(views[0]))
         values = self.port.queues[self.first + point]
-        return lambda: values.append(leave())
+        return Bare(lambda: values.append(leave()))
 
 
 def _looked(looks: Sequence[Look]) -> Hashable:

@@ -18,11 +18,11 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.process.torch_internals import allow_tf32_in_convolutions
+from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
 from maniple.runtime.devices.memory_budget import MemoryBudget
-from maniple.runtime.devices.pinned_rows import PinnedRows
+from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 __all__: list[str] = []
 
@@ -144,11 +144,8 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
-        self._rows = PinnedRows(
-            lambda size: torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True),
-            lambda: tuple(stream.begun for stream in self._streams),
-            lambda: tuple(stream.ended for stream in self._streams),
-        )
+        self._brought = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._known: dict[int, torch.cuda.Stream] = {}  # the streams of programs, by number
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
@@ -193,14 +190,20 @@ class CudaDevice(Device):
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `Device.stage`: pinned, and used again once nobody refers to it and no stream may be at it."""
-        return self._rows.take(count, dtype)
+        return PINNED_ROWS.take((count,), dtype)
 
     def bring(self, values: torch.Tensor) -> torch.Tensor:
         """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
         if not values.is_cuda:
             return super().bring(values)
         ours = self._streams[0].torch
-        ours.wait_stream(torch.cuda.current_stream(values.device))
+        if values.device != self.device:
+            ours.wait_stream(torch.cuda.current_stream(values.device))
+        elif (number := current_stream_number(self.device.index)) != ours.cuda_stream:
+            if number not in self._known:
+                self._known[number] = torch.cuda.current_stream(self.device)
+            self._brought.record(self._known[number])  # anew, for each: making an event takes longer
+            ours.wait_event(self._brought)
         values.record_stream(ours)
         return values
 

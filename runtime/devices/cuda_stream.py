@@ -1,8 +1,8 @@
 """Streams of a CUDA device: work that is submitted, its ends, and when they were.
 
-A call submits work as torch and numba do: kernels are put into a stream, and the host goes on. One thread per stream
-waits for the ends in their order and tells whoever asked; what the work uses is held until then, so no memory is used
-again too early.
+A call submits work as torch and numba do: kernels are put into a stream, and the host goes on. Ends are waited for in
+their order, and told to whoever asked: by one thread per stream, or by a program that has nothing else to do and so
+spares itself being woken (`attend`). What the work uses is held until then, so no memory is used again too early.
 
 A failure is known in three ways: a body that raises fails its own end and all that its stream is given later, on this
 thread; work of another stream that comes after such an end fails where it is submitted; and what fails on the device
@@ -19,14 +19,17 @@ gives in single precision; so an end becomes the next origin once the one before
 from __future__ import annotations
 
 import threading
-from queue import SimpleQueue
+from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 
+from maniple.process.interruption import hold_interrupts
+from maniple.process.torch_internals import on_stream
 from maniple.runtime.devices.device import Stream
 from maniple.runtime.devices.event import Event, Signal
+from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,11 +81,15 @@ class CudaEvent(Signal):
 
 
 class _Submitted(NamedTuple):
-    """What a stream's thread waits for; None of both to end."""
+    """What is to be told of, with the work, which is held until then."""
 
-    event: CudaEvent | None
-    work: Callable[[], object] | None
+    event: CudaEvent
+    work: Callable[[], object]
 
+
+# How long an end lies that the program is expected to wait for, and how often the thread looks for one in vain.
+LOOK_S = 0.01
+LOOKS = 10
 
 RENEW_NS = 1_000_000_000
 """How old the origin of times may be: times a second away are 60 ns apart in single precision of milliseconds."""
@@ -149,7 +156,12 @@ class CudaStream(Stream):
         self._device = device
         self._clock = clock
         self._failure: BaseException | None = None
-        self._submitted: SimpleQueue[_Submitted] = SimpleQueue()
+        self._line: deque[_Submitted] = deque()
+        self._arrived = threading.Condition()
+        self._telling = threading.Lock()
+        self._closed = False
+        self._looks = 0  # how often the thread will look before it sleeps until it is woken
+        PINNED_ROWS.attend(self)
         self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
         self._thread.start()
 
@@ -162,14 +174,38 @@ class CudaStream(Stream):
             self._come_after(events)
             begin = None if origin is None else self._record(timed=True)
             if self._failure is None:
-                with torch.cuda.stream(self.torch), self._device:
-                    work()
+                self._issue(work)
         except BaseException as error:  # noqa: BLE001  (told to whoever waits; what follows does not run)
             self._failure = self._failure or error
         submitted = CudaEvent(self._record(timed=origin is not None), self._failure, begin, origin)
         submitted.begun_ns = begun_ns
-        self._submitted.put(_Submitted(submitted, work))
+        with self._arrived:
+            self._line.append(_Submitted(submitted, work))
+            if not (self._looks and getattr(work, "attended", False)):
+                self._arrived.notify()
         return submitted
+
+    def attend(self, event: Event) -> None:
+        """See `Stream.attend`."""
+        with self._arrived:
+            if not self._looks:
+                self._arrived.notify()  # it slept until it is woken; from now on it looks by itself
+            self._looks = LOOKS
+        while not event.done:
+            with self._telling:
+                if event.done or not self._line:
+                    return
+                error = self._await_first()
+                with hold_interrupts():
+                    self._tell(error)
+
+    def _issue(self, work: Callable[[], object]) -> None:
+        if getattr(work, "bare", False):
+            with on_stream(self.torch):
+                work()
+        else:
+            with torch.cuda.stream(self.torch), self._device:
+                work()
 
     def _come_after(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -187,19 +223,39 @@ class CudaStream(Stream):
         event.record(self.torch)
         return event
 
+    def _await_first(self) -> BaseException | None:
+        """Wait for the first end in the line; gives why it failed."""
+        event = self._line[0].event
+        try:
+            event.end.synchronize()
+            self._clock.tell(event)
+        except Exception as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
+            self._failure = self._failure or failure
+            return event.failure or failure
+        return event.failure
+
+    def _tell(self, error: BaseException | None) -> None:
+        event = self._line.popleft().event  # and let go of what the work holds, before anybody is told
+        self.ended += 1
+        event.set(error)
+
     def _watch(self) -> None:
-        while (submitted := self._submitted.get()).event is not None:
-            event = submitted.event
-            error = event.failure
-            try:
-                event.end.synchronize()
-                self._clock.tell(event)
-            except BaseException as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
-                self._failure = error = failure
-            self.ended += 1
-            del submitted  # and what the work holds, before anybody is told
-            event.set(error)
+        while self._awaits_one():
+            with self._telling:
+                if self._line:
+                    self._tell(self._await_first())
+
+    def _awaits_one(self) -> bool:
+        """Wait until something is in the line; says whether there is."""
+        with self._arrived:
+            while not self._line and not self._closed:
+                if not self._arrived.wait(LOOK_S if self._looks else None):
+                    self._looks -= 1
+            return bool(self._line)
 
     def close(self) -> None:
         """End the thread, once all that was submitted has ended."""
-        self._submitted.put(_Submitted(None, None))
+        with self._arrived:
+            self._closed = True
+            self._arrived.notify()
+        PINNED_ROWS.leave(self)

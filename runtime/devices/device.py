@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
 
 from maniple.runtime.devices.event import DONE, Event
 from maniple.runtime.devices.memory_budget import MemoryBudget
@@ -40,6 +40,25 @@ class Refused(NamedTuple):
     reason: str
 
 
+@final
+class Bare:
+    """A body that makes no tensors but by naming their device; see `Stream.submit`.
+
+    Args:
+        run: does it.
+    """
+
+    __slots__ = ("_run",)
+    bare = True
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+
+    def __call__(self) -> None:
+        """Do it."""
+        self._run()
+
+
 class Stream(ABC):
     """A queue of work on a device: done in order, each piece after the one before."""
 
@@ -55,7 +74,13 @@ class Stream(ABC):
 
         Returns:
             The end of the work. A failure of the work, or of what it waits for, keeps all that follows from running.
+
+        Work may say of itself, by attributes, what saves a stream time: ``bare``, that it makes no tensors but by
+        naming their device; ``attended``, that whoever submits it calls `attend` next.
         """
+
+    def attend(self, event: Event) -> None:  # noqa: B027  (a stream whose own thread tells at once needs none)
+        """Wait on this thread for an end of this stream, and tell of it and those before it; it may return sooner."""
 
 
 class Device(ABC):
@@ -157,9 +182,9 @@ class Device(ABC):
         Args:
             values: of the host, which may change them once this returns, or of a device.
         """
-        row = self.stage(values.numel(), values.dtype)
-        row.copy_(values.reshape(-1))
-        return row.view(values.shape)
+        row = self.stage(values.numel(), values.dtype).view(values.shape)
+        row.copy_(values)
+        return row
 
     def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         """Run work in a stream's turn, and give what issues all of it again as one launch.

@@ -115,6 +115,8 @@ class DeviceLane:
         self._owed: list[Event] = []  # waited for by movements alone so far
         self._frames: Frames | None = None
         self._turn = 0
+        self._alone = False
+        self._ends: dict[int, Event] = {}  # of the runs, by slot
 
     def bind(
         self,
@@ -142,6 +144,21 @@ class DeviceLane:
         self._singly = tuple(step if step.call is None else Segment((step,), capture) for step in found)
         self._frames = next((step.call.frames for step in found if isinstance(step.call, BoundTask)), None)
         self._turn = 0 if self._frames is None else self._frames.turn
+        self._alone = len(self._parts) == 1 and not found[0].waits and not found[0].behind and self._frames is None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all of it is one submission that waits for nobody, and issues only what was captured before.
+
+        Then whoever waits for a run may submit it: no body runs, on which what its thread is inside of would tell.
+        """
+        part = self._parts[0] if self._alone else None
+        return isinstance(part, Segment) and part.bare and not self._device.timed
+
+    def attend(self, run: Run) -> None:
+        """Wait on this thread until what was submitted for a run has ended; it may return sooner."""
+        if (end := self._ends.get(run.slot)) is not None:
+            self._device.tasks.attend(end)
 
     def pieces(self) -> Iterator[tuple[tuple[int, ...], str, bool]]:
         """The rows of each piece, why it is not captured ("" if it may be), and whether it is."""
@@ -150,13 +167,14 @@ class DeviceLane:
                 for piece in part.pieces:
                     yield tuple(step.row for step in piece.steps), piece.eager, piece.graph is not None
 
-    def take(self, run: Run, publish: Callable[[int], object], ended: Callable[[], object]) -> None:
+    def take(self, run: Run, publish: Callable[[int], object], ended: Callable[[], object], *, attended: bool) -> None:
         """Submit all segments for a run.
 
         Args:
             run: the run.
             publish: raises the processor's counter.
             ended: called once all of it is done.
+            attended: whether this thread waits for the run next; see `attend`.
         """
         base, mine = run.base, self._processor.id
         before, last = base[mine], self._last
@@ -169,6 +187,7 @@ class DeviceLane:
                 wait(where, base[counter] + value)
             owed += [self._milestones[counter].of(base[counter] + value) for counter, value in first.behind]
             if isinstance(part, Segment):
+                part.attended = attended
                 last = self._processor.submit(part, owed)
                 owed.clear()
                 last.then(partial(_note, run, part, last))
@@ -177,7 +196,7 @@ class DeviceLane:
             if part.told:
                 own.reach(before + part.told, last)
                 last.then(partial(_raise, publish, before + part.told))
-        self._last = last
+        self._last = self._ends[run.slot] = last
 
         def over(error: BaseException | None) -> None:
             if error is None:

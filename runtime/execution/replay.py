@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from maniple.process.error import RequestError
 from maniple.process.gc_pause import pause_gc
 from maniple.process.interruption import hold_interrupts
+from maniple.runtime.devices.processor import run_as_task
 from maniple.runtime.execution.device_lane import DeviceLane
 from maniple.runtime.execution.poison import may_be_awaited, place_of
 from maniple.runtime.execution.run import Share
@@ -207,11 +208,15 @@ class Replay:
             RunError: a task failed, here or on another rank.
         """
         self._resources.help()
+        for lane in self._devices.values():
+            lane.attend(run)
         if run.left:
             self._waiting.await_done(lambda: not run.left)
 
     def _may_run_anywhere(self, processor: int) -> bool:
         """Say whether a lane may be taken by any thread: its steps are compiled, and were over soon the last time."""
+        if processor in self._devices:
+            return self._devices[processor].settled
         program = self._programs.get(processor)
         return program is not None and program.compiled and program.lasted_ns < ANYWHERE_NS
 
@@ -230,7 +235,9 @@ class Replay:
         try:
             if processor in self._devices:
                 self._now[processor] = run
-                self._devices[processor].take(run, self._progress.publisher(processor), partial(self._one_less, run))
+                publish, ended = self._progress.publisher(processor), partial(self._one_less, run)
+                with run_as_task():
+                    self._devices[processor].take(run, publish, ended, attended=without_waiting)
                 return None
             if begin:
                 self._now[processor] = run

@@ -66,6 +66,7 @@ class Piece:
     def __init__(self, steps: Sequence[BoundStep], eager: str = "", *, ran: bool = False) -> None:
         self.steps = tuple(steps)
         self.eager = eager
+        self.bare = all(getattr(step.call, "bare", False) for step in steps)
         self.graph: Captured | None = None
         self.ran = ran
 
@@ -90,6 +91,9 @@ class Segment:
         self.pieces = _cut(steps)
         self.failed: tuple[int, BaseException] | None = None
         """The row whose body raised, and what."""
+        self.bare = False
+        """Whether it only issues graphs, and bodies that say that they make no tensors: see ``Stream.submit``."""
+        self.attended = False
         self._capture = capture
 
     def __call__(self) -> None:
@@ -107,6 +111,8 @@ class Segment:
             left += [piece] if refused is None else _leave_out(piece, refused)
         if len(left) > len(self.pieces) or not all(map(is_, left, self.pieces)):
             self.pieces = tuple(left)
+        elif not self.bare:
+            self.bare = all(piece.graph is not None or piece.bare for piece in self.pieces)
 
     def row_of(self, error: BaseException) -> int:
         """The row that a failure belongs to: where no body raised it, the first of those that it may be of."""

@@ -12,6 +12,7 @@ import torch
 from maniple.process.copying import copy_into
 from maniple.process.error import RequestError
 from maniple.regions.index_space import RectSet
+from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,19 +83,24 @@ def to_host(view: torch.Tensor) -> torch.Tensor:
 def bind_leave(view: torch.Tensor) -> Callable[[], torch.Tensor]:
     """Bind a copy to the host that is there once what runs in the view's stream now has ended: nobody waits for it.
 
-    It lies in pinned memory, which torch gives again once a copy there has ended and nobody refers to it.
+    From CUDA it goes to pinned memory.
 
     Args:
         view: of any memory.
     """
-    shape, dtype, pinned = view.shape, view.dtype, view.device.type == "cuda"
+    shape, dtype = view.shape, view.dtype
+    row = PINNED_ROWS.take if view.device.type == "cuda" else _on_host
 
     def leave() -> torch.Tensor:
-        copied = torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pinned)
+        copied = row(shape, dtype)
         copied.copy_(view, non_blocking=True)
         return copied
 
     return leave
+
+
+def _on_host(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 # Boxes of at least as many elements, on average, are copied one by one; smaller ones element by element, by an index.

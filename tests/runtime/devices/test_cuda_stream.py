@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from maniple.runtime.devices import cuda_stream
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.event import Signal
 
@@ -55,6 +56,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", StubEvent)
     monkeypatch.setattr(torch.cuda, "Stream", StubStream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(cuda_stream, "on_stream", lambda stream: nullcontext())
 
 
 @pytest.mark.usefixtures("stub")
@@ -150,4 +152,61 @@ def test_events_of_the_host_are_waited_for_where_work_is_submitted() -> None:
     host.set()
     stream.submit(lambda: LOG.append("work"), [host]).wait()
     assert LOG.count("work") == 1
+    stream.close()
+
+
+class Attended:
+    """Work whose end its submitter attends to, and that needs no device to make tensors on."""
+
+    bare = attended = True
+
+    def __call__(self) -> None:
+        LOG.append("work")
+
+
+@pytest.mark.usefixtures("stub")
+def test_who_attends_tells_on_its_own_thread_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stream, "LOOK_S", 30.0)  # the stream's thread looks when this test is over
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    stream.attend(stream.submit(Attended()))
+    told: list[tuple[int, int]] = []
+    ends = [stream.submit(Attended()) for _ in range(3)]
+    for number, end in enumerate(ends):
+        end.then(lambda _, number=number: told.append((number, threading.get_ident())))
+    assert not any(end.done for end in ends)
+    stream.attend(ends[1])
+    assert [end.done for end in ends] == [True, True, False]
+    stream.attend(ends[2])
+    assert told == [(number, threading.get_ident()) for number in range(3)]
+    assert (stream.begun, stream.ended) == (4, 4)
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_what_nobody_attends_to_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stream, "LOOK_S", 0.001)
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    stream.attend(stream.submit(Attended()))
+    for _ in range(20):
+        stream.submit(Attended()).wait()
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_who_is_interrupted_while_it_attends_loses_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_stream, "LOOK_S", 30.0)
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    stream.attend(stream.submit(Attended()))
+    end = stream.submit(Attended())
+
+    def interrupted(event: StubEvent) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StubEvent, "synchronize", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.attend(end)
+    assert not end.done
+    stream.attend(end)
+    assert end.done
     stream.close()
