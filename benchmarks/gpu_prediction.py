@@ -65,7 +65,7 @@ def prediction(bench: Bench) -> Iterator[Line]:
     rates, _ = found
     machines = {1: found[1], 2: _two(bench, rates)}
     within = machines[2].within_host
-    yield {"rates": {name: rate for name, rate in rates.products.items()}, "bandwidth": rates.bandwidth,
+    yield {"rates": rates.products, "bandwidth": rates.bandwidth,
            "node_s": rates.node_s, "feed": machines[1].to_json()["processors"][0]["feed"],  # type: ignore[index]
            "link": None if within is None else [within.latency_s, within.bandwidth]}  # fmt: skip
     known, errors = Measurements.here(bench.device), []

@@ -1,6 +1,6 @@
 """A program for `maniple calibrate`: measures a GPU as a lane uses it, and what its host takes to feed it.
 
-Everything is submitted to the device's stream of tasks and timed by the device's own clock, but the fixed cost of a run:
+Everything is submitted to the device's stream of tasks and timed by its own clock, but for the fixed cost of a run:
 
     program   step ......................... loss heard, device idle        <- a step
     host       | inputs | submit |                     | hear |
@@ -114,8 +114,8 @@ def _product_ns(device: Device, name: str, rows: int) -> float:
     import torch
 
     dtype = torch.float32 if name == "tf32" else getattr(torch, name)
-    a, b = torch.rand(rows, rows).to(dtype), torch.rand(rows, rows).to(dtype)
-    product = partial(torch.mm, a, b, out=torch.zeros(rows, rows, dtype=dtype))
+    a = torch.linspace(0, 1, rows * rows).to(dtype).view(rows, rows)
+    product = partial(torch.mm, a, a, out=torch.zeros(rows, rows, dtype=dtype))
     products, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
     products.allow_tf32 = name == "tf32"
     try:
@@ -191,8 +191,8 @@ def probe(world: World | None) -> tuple[GpuRates, Machine]:
 
 def main() -> None:
     """Measure, and print what was found."""
-    found, _ = probe(None)
-    print(json.dumps(asdict(found)))  # noqa: T201  (the result of the program)
+    found, machine = probe(None)
+    print(json.dumps({**asdict(found), "machine": machine.to_json()}))  # noqa: T201  (the result of the program)
 
 
 if __name__ == "__main__":

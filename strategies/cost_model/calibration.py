@@ -241,19 +241,17 @@ def calibrate_gpus(machine: Machine, rates: GpuRates, link: LinkFit | None) -> M
         rates: of one.
         link: of any two memories; None where nobody measured it.
     """
-    reached = EFFICIENCY["matmul"]
-    told = {
-        "flops_per_s": rates.products["float32"] / reached,
-        "launch_s": rates.node_s,
-        "peaks": tuple((dtype, rate / reached) for dtype, rate in rates.products.items() if dtype != "float32"),
-        "feed": rates.feed,
-    }
+    peaks = {dtype: rate / EFFICIENCY["matmul"] for dtype, rate in rates.products.items()}
+    own, others = peaks.pop("float32"), tuple(peaks.items())
     bandwidth = rates.bandwidth / BANDWIDTH_EFFICIENCY
     found = replace(
         machine,
         name="calibrated",
         memories=tuple(replace(memory, bandwidth=bandwidth) for memory in machine.memories),
-        processors=tuple(replace(processor, **told) for processor in machine.processors),
+        processors=tuple(
+            replace(each, flops_per_s=own, launch_s=rates.node_s, peaks=others, feed=rates.feed)
+            for each in machine.processors
+        ),
     )
     if link is None:
         return found

@@ -53,9 +53,9 @@ PER_WEIGHT, PER_ACTIVATION = 4, 2
 """How often a step has a weight (its value, what another processor reads of it, its gradient, its momentum), and an
 activation (its value and gradient)."""
 DRAWN = 1 << 12
-"""Numbers that are drawn for a tensor, and repeated: drawing all of a large one takes longer than its task."""
+"""Different numbers of a tensor, below 1, which are repeated: making all of a large one takes longer than its task."""
 STRIDE = 7919
-"""How far numbers of rows that follow each other are apart, modulo the rows: a prime, so that they meet all."""
+"""How far numbers that follow each other are apart, modulo how many there are: a prime, so that they meet all."""
 
 
 @final
@@ -345,7 +345,8 @@ def _tensor(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
     kind, size = torch_dtype(dtype), prod(shape)
     if not kind.is_floating_point:
         return (torch.arange(size) * STRIDE % rows).to(kind).view(shape)
-    return torch.rand(min(size, DRAWN), dtype=kind).repeat(-(-size // DRAWN))[:size].view(shape)
+    drawn = torch.arange(min(size, DRAWN)) * STRIDE % DRAWN / DRAWN
+    return drawn.to(kind).repeat(-(-size // DRAWN))[:size].view(shape)
 
 
 def read_measurements(path: str | os.PathLike[str]) -> Measurements:
