@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 from gpu import measure as measure_kernels
-from gpu import seconds as kernel_seconds
 from gpu_networks import Net, nets
 from gpu_ranks import batches, by_torch, network
 from gpu_steps import SGD, Bench, Line, failure, losses, made, median, median_step, on, race, torch_step, tried
@@ -173,26 +172,26 @@ def steps(bench: Bench) -> Iterator[Line]:
 
 
 def chain(bench: Bench) -> Iterator[Line]:
-    """Replays of a chain of empty tasks: as they come, captured, and torch's own graph of as many kernels."""
+    """A chain of empty tasks: launched anew in a trace, replayed as a whole, captured, and torch's own graph of it."""
     count = 20 if bench.small else 1000
     for captured in (False, True):
+        for launched in (True, False):
 
-        def replays(captured: bool = captured) -> Line:  # noqa: FBT001
-            (taken,) = on(bench, 1, lambda world: _chain(world, count, bench.rounds, captured=captured))
-            return {"task_us": 1e6 * taken / count}
+            def replays(captured: bool = captured, launched: bool = launched) -> Line:  # noqa: FBT001
+                how = {"captured": captured, "launched": launched}
+                (taken,) = on(bench, 1, lambda world: _chain(world, count, bench.rounds, **how))
+                return {"task_us": 1e6 * taken / count}
 
-        yield tried({"tasks": count, "captured": captured}, replays)
+            yield tried({"tasks": count, "captured": captured, "launched": launched}, replays)
     if bench.device == "cuda":
         x = torch.zeros(1, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(count):
                 x.add_(0)
-        yield {
-            "tasks": count,
-            "by": "torch's CUDA graph",
-            "task_us": 1e6 * kernel_seconds(graph.replay, bench.rounds) / count,
-        }
+        eager = median(bench, lambda: [x.add_(0) for _ in range(count)])
+        yield {"tasks": count, "by": "torch, eager", "task_us": 1e6 * eager / count}
+        yield {"tasks": count, "by": "torch's CUDA graph", "task_us": 1e6 * median(bench, graph.replay) / count}
 
 
 def memory(bench: Bench) -> Iterator[Line]:
@@ -296,7 +295,7 @@ def _captures(bench: Bench, net: Net) -> Line:
     return {"graphs": graphs, "eager": eager, "right": len(graphs) > 0}
 
 
-def _chain(world: World, count: int, rounds: int, *, captured: bool) -> float:
+def _chain(world: World, count: int, rounds: int, *, captured: bool, launched: bool) -> float:
     """The median time of a replay of a chain of tasks, each of one empty kernel."""
 
     @mp.task
@@ -313,9 +312,12 @@ def _chain(world: World, count: int, rounds: int, *, captured: bool) -> float:
     times = []
     for turn in range(rounds + 4):
         begun = time.perf_counter()
-        with session.trace("chain"):
-            for _ in range(count):
-                session.launch(touch, region)
+        if launched or turn < 2:
+            with session.trace("chain"):
+                for _ in range(count):
+                    session.launch(touch, region)
+        else:
+            session.trace("chain").replay()
         session.fence()
         if turn >= 4:
             times.append(time.perf_counter() - begun)

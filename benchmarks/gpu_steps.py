@@ -144,10 +144,12 @@ def median_step(bench: Bench, graph: mp.Graph, batch: tuple[torch.Tensor, ...]) 
 
 
 def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
-    """Medians of steps in turns: ours, torch eager, torch's graph of a whole step; each with its loss brought home.
+    """Medians in turns of ours, torch eager, and torch's graph of a whole step: of a step, and of a step of a run.
 
-    Under ``bf16`` torch steps inside its autocast. Nobody uses TF32: a device of ours that is open switches it off, and
-    torch's graph is captured before one is.
+    The loss of every step is brought home before the next begins; in a run all are left to the end by torch, and ours
+    gives each as it comes. Batches lie on the device, and graphs copy them to where they read, as torch's documentation
+    shows. Under ``bf16`` torch steps inside its autocast. Nobody uses TF32: a device of ours that is open switches it
+    off, and torch's graph is captured before one is.
     """
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     graph, batch, module = made(net, size)
@@ -156,48 +158,95 @@ def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
     descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
     if precision == "bf16":
         module = Cast(module, bench.torch.type)
-    rivals: dict[str, Callable[[], object]] = {"torch": lambda: torch_step(module, descent, near)}
+    eager = Rival.eager(module, descent, near)
     for _ in range(3):
-        rivals["torch"]()
+        eager.step()
+    rivals = {"torch": eager}
     if bench.device == "cuda":
-        rivals["torch_graph"] = whole_step(module, descent, near)
+        rivals["torch_graph"] = Rival.graph(module, descent, near)
 
-    def program(world: World) -> dict[str, list[float]]:
+    def program(world: World) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
         plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel", semantics={"precision": precision})
         with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            rivals["ours"] = lambda: trainer.step(*near)
-            times: dict[str, list[float]] = {name: [] for name in rivals}
-            for turn in range(bench.rounds + 3):
-                for name, step in rivals.items():
-                    bench.synchronize()
-                    begun = time.perf_counter()
-                    step()
-                    bench.synchronize()
-                    if turn >= 3:
-                        times[name].append(time.perf_counter() - begun)
-            return times
+            rivals["ours"] = Rival(lambda: trainer.step(*near), lambda: sum(trainer.run([near] * RUN)))
+            runs = _in_turns(bench, {name: rival.run for name, rival in rivals.items()}, bench.rounds // 2)
+            return _in_turns(bench, {name: rival.step for name, rival in rivals.items()}, bench.rounds), runs
 
     if bench.device != "cuda":
         near = batch
-    (times,) = on(bench, 1, program)
-    medians = {f"{name}_s": statistics.median(found) for name, found in times.items()}
-    ratios = {f"over_{name}": medians[f"{name}_s"] / medians["ours_s"] for name in rivals if name != "ours"}
-    return {**medians, **ratios, "spread": max(times["ours"]) / min(times["ours"])}
+    ((steps, runs),) = on(bench, 1, program)
+    line: Line = {}
+    for kind, found, count in (("", steps, 1), ("run_", runs, RUN)):
+        medians = {name: statistics.median(times) / count for name, times in found.items()}
+        line |= {f"{name}_{kind}s": taken for name, taken in medians.items()}
+        line |= {f"{kind}over_{name}": taken / medians["ours"] for name, taken in medians.items() if name != "ours"}
+    return {**line, "spread": max(steps["ours"]) / min(steps["ours"])}
 
 
-def whole_step(
-    module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]
-) -> Callable[[], object]:
-    """A step of torch as one CUDA graph, as its documentation shows."""
-    descent.zero_grad(set_to_none=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = module(*batch)
-        loss.backward()
-        descent.step()
+RUN = 10
+"""Steps of a run."""
 
-    def step() -> float:
-        graph.replay()
-        return float(loss.item())
 
-    return step
+def _in_turns(bench: Bench, works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The times of some works in turns, after three rounds that are not counted."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(rounds + 3):
+        for name, work in works.items():
+            bench.synchronize()
+            begun = time.perf_counter()
+            work()
+            bench.synchronize()
+            if turn >= 3:
+                times[name].append(time.perf_counter() - begun)
+    return times
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Somebody who trains.
+
+    Args:
+        step: takes a step and gives its loss.
+        run: takes a run of them.
+    """
+
+    step: Callable[[], object]
+    run: Callable[[], object]
+
+    @staticmethod
+    def eager(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> Rival:
+        """Torch as it comes."""
+
+        def queue() -> torch.Tensor:
+            descent.zero_grad()
+            loss: torch.Tensor = module(*batch)
+            loss.backward()
+            descent.step()
+            return loss.detach()
+
+        def run() -> float:
+            return float(torch.stack([queue() for _ in range(RUN)]).sum().item())
+
+        return Rival(lambda: torch_step(module, descent, batch), run)
+
+    @staticmethod
+    def graph(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> Rival:
+        """A step of torch as one CUDA graph, as its documentation shows."""
+        descent.zero_grad(set_to_none=True)
+        static = tuple(tensor.clone() for tensor in batch)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = module(*static)
+            loss.backward()
+            descent.step()
+
+        def queue() -> torch.Tensor:
+            for place, values in zip(static, batch, strict=True):
+                place.copy_(values, non_blocking=True)
+            graph.replay()
+            return loss.detach()
+
+        def run() -> float:
+            return float(torch.stack([queue().clone() for _ in range(RUN)]).sum().item())
+
+        return Rival(lambda: float(queue().item()), run)

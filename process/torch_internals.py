@@ -1,7 +1,7 @@
 """What is used of torch that it does not document: all of it is named here, and nowhere else.
 
-Checked with torch 2.13, and what is of CUDA with 2.11. Where a release lacks a name, what uses it does without, or says
-so.
+Checked with torch 2.13, and with no other but 2.11, the oldest that is taken: imports and operators on CPUs, and what is
+of CUDA. Where a release lacks a name, what uses it does without, or says so.
 """
 
 # pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false
@@ -108,6 +108,27 @@ def masks_without_values() -> Iterator[None]:
         transformer._detect_is_causal_mask = looks  # noqa: SLF001
 
 
+@contextmanager
+def states_of_lstms() -> Iterator[None]:
+    """A stretch in which torch exports an LSTM's last states in the shape in which the layer gives them.
+
+    torch 2.11 leaves a dimension of one element in front of each layer's, for which all that reads them is then
+    exported. Changes all of the process, as an export does.
+    """
+    decompositions: Any = torch._decomp.decompositions  # noqa: SLF001
+    layer = decompositions.one_layer_lstm
+
+    def in_shape(*given: Any, **named: Any) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        sequence, states = layer(*given, **named)
+        return sequence, tuple(state.squeeze(0) if state.ndim > 2 else state for state in states)
+
+    decompositions.one_layer_lstm = in_shape
+    try:
+        yield
+    finally:
+        decompositions.one_layer_lstm = layer
+
+
 def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
     """A group of torch.distributed that binds to one address of this host, and waits for as long as it takes."""
     gloo: Any = torch.distributed.ProcessGroupGloo
@@ -115,6 +136,11 @@ def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
     options._devices = [gloo.create_device(hostname=interface)]  # noqa: SLF001
     options._timeout = timedelta(days=365)  # noqa: SLF001
     return gloo(store, rank, size, options)
+
+
+def only_saves(function: object) -> bool:
+    """Whether an autograd function is the one by which torch's checkpoints keep inputs: it adds nothing to backward."""
+    return function is getattr(torch.utils.checkpoint, "_NoopSaveInputs", None)
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

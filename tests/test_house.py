@@ -472,12 +472,12 @@ def test_what_changes_in_a_module_is_named_with_its_reason() -> None:
 
 @pytest.mark.parametrize("file", sorted(PRIVATE_NAMES_IN))
 def test_what_a_package_keeps_to_itself_says_the_version_that_the_tests_run_with(file: str) -> None:
-    """One version, for none is known to do that nothing was run with."""
+    """That version, and of others only what was run with them: none is known to do that nothing was run with."""
     pinned = dict(line.split("==") for line in (ROOT / "constraints-dev.txt").read_text().splitlines() if "==" in line)
     package = Path(file).stem.removesuffix("_internals")
     version = ".".join(pinned[package].split(".")[:2]) if package in pinned else "3.11"
     name = "CPython" if package == "python" else package
-    assert f"Checked with {name} {version}, and with no other." in (ast.get_docstring(tree_of(ROOT / file)) or "")
+    assert f"Checked with {name} {version}, and with no other" in (ast.get_docstring(tree_of(ROOT / file)) or "")
 
 
 # Each rule above, shown a program that breaks it.

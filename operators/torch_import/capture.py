@@ -16,7 +16,7 @@ from maniple.operators.torch_import.hooks import users_frames
 from maniple.operators.torch_import.import_request import Step
 from maniple.process.compilation.numba_internals import global_compiler_lock
 from maniple.process.error import RequestError
-from maniple.process.torch_internals import masks_without_values
+from maniple.process.torch_internals import masks_without_values, states_of_lstms
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -51,9 +51,9 @@ def exporting() -> Iterator[None]:
 
     Meanwhile torch replaces ``min`` and ``max`` of the whole process by its own. A kernel that another thread compiled
     beside it would find those and be refused: so the export holds the compiler's lock. Masks of torch's Transformer
-    have no values then.
+    have no values then, and the states of an LSTM the shapes that the layer gives.
     """
-    with global_compiler_lock, masks_without_values(), warnings.catch_warnings():
+    with global_compiler_lock, masks_without_values(), states_of_lstms(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about torch's own future, not about the module
         yield
 

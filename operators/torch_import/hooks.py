@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from maniple.operators.operator.call_under_mode import call_under_mode
 from maniple.process.error import RequestError
-from maniple.process.torch_internals import has_gradient_hook
+from maniple.process.torch_internals import has_gradient_hook, only_saves
 
 _HERE = Path(__file__).resolve().parent
 _TORCH = Path(torch.__file__).resolve().parent
@@ -74,7 +74,7 @@ class Unhooked(TorchFunctionMode):
             )
         frame = inspect.currentframe()
         while frame is not None:
-            if frame.f_code is _APPLY:
+            if frame.f_code is _APPLY and not only_saves(frame.f_locals["cls"]):
                 raise _refusal(f"{frame.f_locals['cls'].__name__}, {_OWN}", traceback.extract_stack(frame))
             frame = frame.f_back
         if func in _CALLING:

@@ -105,7 +105,15 @@ def as_numba(array: DeviceArray) -> Any:
         return array
     if array.dtype == torch.bfloat16:
         array = array.view(torch.int16)
-    return array.numpy() if _SIMULATED else cuda.as_cuda_array(array)
+    return _shared(array.numpy()) if _SIMULATED else cuda.as_cuda_array(array)
+
+
+def _shared(array: Any) -> Any:
+    """An array of the host as the simulator has a device's: not copied, so it may lie in any strides."""
+    from numba.cuda.simulator.cudadrv import devicearray
+
+    simulated: Any = devicearray
+    return simulated.FakeCUDAArray(array)
 
 
 def to_device(array: Any) -> Any:

@@ -144,7 +144,7 @@ class DeviceLane:
         self._singly = tuple(step if step.call is None else Segment((step,), capture) for step in found)
         self._frames = next((step.call.frames for step in found if isinstance(step.call, BoundTask)), None)
         self._turn = 0 if self._frames is None else self._frames.turn
-        self._alone = len(self._parts) == 1 and not found[0].waits and not found[0].behind and self._frames is None
+        self._alone = len(self._parts) == 1 and not found[0].waits and not found[0].behind
 
     @property
     def settled(self) -> bool:
@@ -179,16 +179,21 @@ class DeviceLane:
         base, mine = run.base, self._processor.id
         before, last = base[mine], self._last
         own = self._milestones[mine]
-        calls = self._enter()
+        parts = self._singly if self._device.timed else self._parts
+        calls, enter = self._enter()
+        if enter is not None and not isinstance(parts[0], Segment):
+            self._processor.submit(enter)
+            enter = None
         owed = self._owed
-        for part in self._singly if self._device.timed else self._parts:
+        for part in parts:
             first = part.first if isinstance(part, Segment) else part
             for wait, where, counter, value in first.waits:
                 wait(where, base[counter] + value)
             owed += [self._milestones[counter].of(base[counter] + value) for counter, value in first.behind]
             if isinstance(part, Segment):
                 part.attended = attended
-                last = self._processor.submit(part, owed)
+                last = self._processor.submit(part if enter is None else _Entering(enter, part), owed)
+                enter = None
                 owed.clear()
                 last.then(partial(_note, run, part, last))
             else:
@@ -206,15 +211,37 @@ class DeviceLane:
 
         last.then(over)
 
-    def _enter(self) -> Calls | None:
-        """Have bodies take the values of the next calls, if any take values."""
+    def _enter(self) -> tuple[Calls | None, Callable[[], object] | None]:
+        """The next calls, if bodies take values, and what has bodies take those of them from then on.
+
+        That is done on the device's stream, for bodies may begin when this thread is at the next run already.
+        """
         if self._frames is None:
-            return None
+            return None, None
         calls = self._frames.runs[self._turn]
         self._turn = (self._turn + 1) % len(self._frames.runs)
-        # On the device's stream, for bodies may begin when this thread is at the next run already.
-        self._processor.submit(partial(self._frames.now.__setitem__, self._processor.id, calls))
-        return calls
+        return calls, partial(self._frames.now.__setitem__, self._processor.id, calls)
+
+
+@final
+class _Entering:
+    """The first segment of a run whose bodies take values.
+
+    Args:
+        enter: has them take those of the run.
+        segment: what follows.
+    """
+
+    __slots__ = ("_enter", "_segment", "attended", "bare")
+
+    def __init__(self, enter: Callable[[], object], segment: Segment) -> None:
+        self._enter, self._segment = enter, segment
+        self.bare, self.attended = segment.bare, segment.attended
+
+    def __call__(self) -> None:
+        """Do both."""
+        self._enter()
+        self._segment()
 
 
 def _note(run: Run, segment: Segment, event: Event, error: BaseException | None) -> None:

@@ -123,8 +123,14 @@ class Segment:
         return self.rows if error is None else self.rows[: self.rows.index(self.row_of(error)) + 1]
 
     def _run(self, piece: Piece) -> None:
-        for step in piece.steps:
-            self._body(step)()
+        row = -1
+        try:
+            for step in piece.steps:
+                row = step.row
+                step.call()  # type: ignore[misc]  # a step that starts a movement is in no segment
+        except BaseException as error:
+            self.failed = row, error
+            raise
 
     def _issue(self, graph: Captured, row: int) -> None:
         try:

@@ -18,6 +18,7 @@ from numba import config, cuda
 from torch.nn import functional as F
 
 import maniple as mp
+from maniple.operators.library.dense import gate_cuda_kernels, gate_kernels
 from maniple.operators.library.losses import loss_cuda_kernels
 from maniple.operators.library.losses.cross_entropy_cuda_kernels import bind_cross_entropy, bind_cross_entropy_backward
 from maniple.operators.library.randomness import dropout_cuda_kernels
@@ -253,6 +254,40 @@ def test_pooling_is_the_cpus(
             assert np.allclose(on_cpu.numpy(), on_gpu.numpy(), rtol=0, atol=tolerance, equal_nan=True)
 
 
+def steps_by(gates: gate_kernels.Gates, dtype: str) -> list[torch.Tensor]:
+    """What a step of each layer writes, of tensors between others, and what two steps backward write."""
+    rows, width = 3, THREADS // 2 + 1
+
+    def part(*shape: int, seed: int) -> torch.Tensor:
+        return torch.from_numpy(drawn(*shape[:-1], shape[-1] + 1, seed=seed, dtype=dtype))[..., 1:]
+
+    def states(count: int) -> list[torch.Tensor]:
+        return [part(rows, width, seed=seed).contiguous() for seed in range(count)]
+
+    def steps(wide: int, seed: int) -> torch.Tensor:
+        return part(2, rows, wide * width, seed=seed).tanh().contiguous()
+
+    entered = [part(rows, 4 * width, seed=seed) for seed in (1, 2)]
+    lstm, gru = ([part(rows, width, seed=3 + place) for place in range(count)] for count in (4, 2))
+    gates.lstm(entered[0], lstm[0], lstm[1], lstm[2], lstm[3])()
+    gates.gru(entered[1], gru[0], gru[1])()
+    found = [steps(4, 5), steps(4, 6)]
+    hidden, start, cell, before = states(4)
+    back = gates.lstm_back(steps(4, 7), steps(1, 8), steps(1, 9), start, cell, found[0])
+    other = gates.gru_back(steps(4, 10), steps(1, 11), start, before, found[1])
+    for at, earlier in ((1, 0), (0, None)):
+        back(at, earlier, hidden)
+        other(at, earlier, hidden)
+    return [*entered, *lstm, *gru, *found, cell, before]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-14)])
+def test_gates_are_the_cpus(dtype: str, tolerance: float) -> None:
+    wanted, found = (steps_by(gates, dtype) for gates in (gate_kernels.HOST_GATES, gate_cuda_kernels.GATES))
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=tolerance)
+
+
 def small() -> mp.Graph:
     """Every operator that has kernels for GPUs of its own."""
     g = mp.Graph("small")
@@ -295,10 +330,14 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
 
 
 def drawing() -> mp.Graph:
-    """Every operator that draws a mask inside of its body."""
+    """Every operator that draws a mask inside of its body, and those whose gates have kernels for GPUs."""
     g = mp.Graph("drawing")
     x, y = g.input("x", (3, 4, 4), "float64"), g.input("y", (3, 4, 2), "float64")
     (h, *_) = g.lstm(x, 4, num_layers=2, dropout=0.4, batch_first=True)
+    h, last = g.gru(h, 4, batch_first=True)
+    (state,) = g.call(lambda t: t[0].clone(), last)
+    state = g.gru_cell(g.lstm_cell(state, (state, state))[0], state)
+    (h,) = g.call(lambda t, s: t + s[:, None], h, state)
     h = g.dropout1d(h, 0.3)
     h = g.scaled_dot_product_attention(h, h, h, dropout_p=0.3, is_causal=True)
     g.loss(g.mse_loss(g.linear(h, 2), y))
@@ -313,10 +352,10 @@ def test_masks_inside_of_bodies_are_drawn_on_the_gpu(monkeypatch: pytest.MonkeyP
     graph = drawing()
     batch = {"x": torch.from_numpy(drawn(3, 4, 4)), "y": torch.from_numpy(drawn(3, 4, 2, seed=1))}
     launches: list[object] = []
-    bind = dropout_cuda_kernels.bind_dropout
+    bind, as_numba = dropout_cuda_kernels.bind_dropout, cuda_kernels.as_numba
 
     def seen(array: object) -> object:
-        return torch.Tensor.numpy(array.as_subclass(torch.Tensor)) if isinstance(array, torch.Tensor) else array
+        return as_numba(array.as_subclass(torch.Tensor)) if isinstance(array, torch.Tensor) else array
 
     def refused(tensor: torch.Tensor) -> None:
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy it to host first.")

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import gru_gates, gru_gradients, lstm_gates, lstm_gradients
+from maniple.operators.library.dense.gate_kernels import gates_of
 from maniple.operators.library.dense.recurrent_kernels import Weights, bind_input_gates, there
-from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.operator.host_memory import as_array
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
@@ -26,9 +24,9 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     begin = bind_input_gates(cell, Weights(ih, hh, tuple(biases), None), x, gates)
     if cell.mode == "lstm":
         hidden, inner = tensors.results
-        step, entered = lstm_gates(gates, tensors.operand(2), inner, tensors.saved[1], hidden), gates
+        step, entered = gates_of(x).lstm(gates, tensors.operand(2), inner, tensors.saved[1], hidden), gates
     else:
-        step, entered = gru_gates(gates, state, tensors.results[0]), gates[:, width:]
+        step, entered = gates_of(x).gru(gates, state, tensors.results[0]), gates[:, width:]
     matrix = there(hh).t()
 
     def run() -> None:
@@ -46,11 +44,8 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     x, state = tensors.operand(0), tensors.operand(1)
     ih, hh = tensors.operand(1 + states), tensors.operand(2 + states)
     targets = tensors.operand_gradients
-    rows = as_array(x.new_zeros(1, 1))
-    if cell.mode == "lstm":
-        compile_kernel(lstm_gradients, (rows,) * 6)
-    else:
-        compile_kernel(gru_gradients, (rows,) * 5)
+    kernels = gates_of(x)
+    kernels.compile(cell.mode, x)
 
     def begin(place: int) -> Tensor:
         given = tensors.result_gradients[place]
@@ -61,16 +56,16 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         sums, hidden = torch.empty_like(gates), begin(0)
         if cell.mode == "lstm":
             old, inner = tensors.operand(2).contiguous(), begin(1).clone()
-            known = as_array(gates), as_array(old), as_array(tensors.saved[1].contiguous()), as_array(hidden)
-            lstm_gradients(*known, as_array(inner), as_array(sums))
+            whole, squashed = gates[None], tensors.saved[1].contiguous()[None]
+            kernels.lstm_back(whole, squashed, squashed, old, inner, sums[None])(0, None, hidden)
             parts, entered = [(sums, slice(None))], sums
             before = None
             if targets[2] is not None:
                 targets[2].copy_(inner)
         else:
             before = torch.empty_like(hidden)
-            known = as_array(gates), as_array(state.contiguous()), as_array(hidden), as_array(sums)
-            gru_gradients(*known, as_array(before))
+            start = state.contiguous()
+            kernels.gru_back(gates[None], start[None], start, before, sums[None])(0, None, hidden)
             parts = [(sums[:, width : 3 * width], slice(None, 2 * width)), (sums[:, :width], slice(2 * width, None))]
             entered = sums[:, width:]
         if targets[1] is not None:

@@ -6,12 +6,14 @@ Forward leaves the gates' values in one tensor, which backward reads and compute
     gru     n r z m     tanh, sigmoid, sigmoid, none         n = tanh(. + r m)       h = n + z (h' - n)
 
 (m is what the state gives to n before r multiplies it.) Backward is one pass by numba for each: all its functions are
-of values that are there, so there is no exponential in it.
+of values that are there, so there is no exponential in it. On GPUs forward is one pass too: ``gate_cuda_kernels``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
 
 import numba
 import numpy as np
@@ -19,7 +21,41 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from maniple.operators.operator.compiled_kernel import compile_kernel
+from maniple.operators.operator.host_memory import as_array
+
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
+Back = Callable[[int, int | None, Tensor], None]
+"""Backward of a step: its number, that of the step before it (None: it is the first), the hidden state's gradient."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The kernels of gates for one kind of memory.
+
+    Args:
+        lstm: binds a step of an LSTM; see ``lstm_gates``.
+        gru: binds a step of a GRU; see ``gru_gates``.
+        lstm_back: binds backward of all steps of an LSTM; see ``_lstm_back``.
+        gru_back: binds backward of all steps of a GRU; see ``_gru_back``.
+        compile: compiles what backward of a mode runs, for numbers like a tensor's, before a step does.
+    """
+
+    lstm: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Callable[[], None]]
+    gru: Callable[[Tensor, Tensor, Tensor], Callable[[], None]]
+    lstm_back: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Back]
+    gru_back: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Back]
+    compile: Callable[[str, Tensor], None]
+
+
+def gates_of(tensor: Tensor) -> Gates:
+    """The kernels for what lies where a tensor does."""
+    if tensor.is_cuda:
+        from maniple.operators.library.dense import gate_cuda_kernels
+
+        return gate_cuda_kernels.GATES
+    return HOST_GATES
 
 
 def lstm_gates(gates: Tensor, old: Tensor, new: Tensor, squashed: Tensor, hidden: Tensor) -> Callable[[], None]:
@@ -121,3 +157,53 @@ def gru_gradients(gates: Floats, old: Floats, hidden: Floats, found: Floats, bef
             found[row, 2 * width + column] = top * (old[row, column] - value) * kept * (one - kept)
             found[row, 3 * width + column] = inner * reset
             before[row, column] = top * kept
+
+
+def _lstm_back(gates: Tensor, cells: Tensor, squashed: Tensor, start: Tensor, cell: Tensor, found: Tensor) -> Back:
+    """Backward of an LSTM's steps.
+
+    Args:
+        gates: (s, b, 4 h): the gates' values.
+        cells: (s, b, h): the cell states.
+        squashed: (s, b, h): their hyperbolic tangents.
+        start: (b, h): the cell state before the first step.
+        cell: (b, h): the gradient of the cell state behind the step that comes next; it becomes that before it.
+        found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates.
+    """
+    known, first = [as_array(each) for each in (gates, cells, squashed, cell, found)], as_array(start)
+
+    def run(at: int, before: int | None, hidden: Tensor) -> None:
+        old = first if before is None else known[1][before]
+        lstm_gradients(known[0][at], old, known[2][at], as_array(hidden), known[3], known[4][at])
+
+    return run
+
+
+def _gru_back(gates: Tensor, out: Tensor, start: Tensor, kept: Tensor, found: Tensor) -> Back:
+    """Backward of a GRU's steps.
+
+    Args:
+        gates: (s, b, 4 h): the gates' values.
+        out: (s, b, h): the hidden states.
+        start: (b, h): the one before the first step.
+        kept: (b, h): comes to be the part of the earlier state's gradient that no gate lies before.
+        found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates.
+    """
+    known, first = [as_array(each) for each in (gates, out, kept, found)], as_array(start)
+
+    def run(at: int, before: int | None, hidden: Tensor) -> None:
+        old = first if before is None else known[1][before]
+        gru_gradients(known[0][at], old, as_array(hidden), known[3][at], known[2])
+
+    return run
+
+
+def _compile(mode: str, like: Tensor) -> None:
+    rows = as_array(like.new_zeros(1, 1))
+    if mode == "lstm":
+        compile_kernel(lstm_gradients, (rows,) * 6)
+    else:
+        compile_kernel(gru_gradients, (rows,) * 5)
+
+
+HOST_GATES = Gates(lstm_gates, gru_gates, _lstm_back, _gru_back, _compile)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, final
 
-from maniple.operators.library.dense.torch_recurrent import TorchRecurrent, TorchRecurrentCell
 from maniple.operators.library.randomness.dropout import check_probability
 from maniple.operators.operator.axes import check_at_least, present_shape
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Initial, Kernels, ParameterSpec
@@ -166,10 +165,6 @@ class Recurrent(AbstractOperator):
 
         return Kernels(bind_forward, bind_backward)
 
-    def gpu_kernels(self) -> Kernels:
-        """See ``AbstractOperator.gpu_kernels``: torch's own layers, computed again in backward."""
-        return TorchRecurrent(self).stand_in()
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -239,7 +234,3 @@ class RecurrentCell(AbstractOperator):
         from maniple.operators.library.dense.cell_kernels import KERNELS
 
         return KERNELS
-
-    def gpu_kernels(self) -> Kernels:
-        """See ``AbstractOperator.gpu_kernels``: torch's own cells, computed again in backward."""
-        return TorchRecurrentCell(self).stand_in()

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense import gate_kernels
+from maniple.operators.library.dense.gate_kernels import gates_of
 from maniple.operators.library.dense.recurrent_kernels import Saved, Weights, drop_masks, in_order, steps_first, there
-from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.operator.host_memory import as_array
 from maniple.operators.operator.operator import BackwardTensors, TileContext
 
 if TYPE_CHECKING:
@@ -65,7 +63,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     masks = drop_masks(context, x.dtype)
     slope = None if tensors.result_gradients[0] is None else steps_first(operator, tensors.result_gradients[0])
     wanted = None if tensors.operand_gradients[0] is None else steps_first(operator, tensors.operand_gradients[0])
-    _compile(operator, x)
+    gates_of(x).compile(operator.mode, x)
 
     def read(layer: int) -> tuple[Tensor, Tensor]:
         """What a layer read and gave."""
@@ -97,15 +95,6 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     return run
 
 
-def _compile(operator: Recurrent, like: Tensor) -> None:
-    """Compile the kernel that the layers run, before a step does."""
-    rows = as_array(like.new_zeros(1, 1))
-    if operator.mode == "lstm":
-        compile_kernel(gate_kernels.lstm_gradients, (rows,) * 6)
-    else:
-        compile_kernel(gate_kernels.gru_gradients, (rows,) * 5)
-
-
 def _steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None]) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The gradients of the gates' sums of all steps, steps first, and those of the first states."""
     return _lstm_steps(one, slope, last) if one.operator.mode == "lstm" else _gru_steps(one, slope, last)
@@ -125,16 +114,15 @@ def _lstm_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None])
     start = _begin(one, operator.hidden_size, one.first[1])
     sums, order = torch.empty_like(gates), one.order
     projected = None if projection is None else hidden.new_empty(len(order), *hidden.shape)
-    known = as_array(gates), as_array(squashed), as_array(cells), as_array(sums), as_array(cell)
+    back = gates_of(sums).lstm_back(gates, cells, squashed, start, cell, sums)
     if slope is not None:
         hidden += slope[order[-1]]
     for at in reversed(order):
-        before = known[2][at - order.step] if at != order[0] else as_array(start)
         top = hidden
         if projected is not None and projection is not None:
             projected[at] = hidden
             top = hidden @ projection
-        gate_kernels.lstm_gradients(known[0][at], before, known[1][at], as_array(top), known[4], known[3][at])
+        back(at, None if at == order[0] else at - order.step, top)
         if slope is None or at == order[0]:
             torch.mm(sums[at], matrix, out=hidden)
         else:
@@ -150,12 +138,11 @@ def _gru_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None]) 
     gates, out = one.kept("gates"), one.out.contiguous()
     hidden, start = _begin(one, width, last[0]), _begin(one, width, one.first[0])
     sums, order, kept = torch.empty_like(gates), one.order, torch.empty_like(hidden)
-    known = as_array(gates), as_array(out), as_array(sums), as_array(kept)
+    back = gates_of(sums).gru_back(gates, out, start, kept, sums)
     if slope is not None:
         hidden += slope[order[-1]]
     for at in reversed(order):
-        before = known[1][at - order.step] if at != order[0] else as_array(start)
-        gate_kernels.gru_gradients(known[0][at], before, as_array(hidden), known[2][at], known[3])
+        back(at, None if at == order[0] else at - order.step, hidden)
         torch.addmm(kept, sums[at][:, width:], matrix, out=hidden)
         if slope is not None and at != order[0]:
             hidden += slope[at - order.step]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense import gate_kernels
+from maniple.operators.library.dense.gate_kernels import gates_of
 from maniple.operators.operator.operator import ForwardTensors, TileContext
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _bind_layer(
     direction: int,
 ) -> Run:
     """One direction of a layer, all steps."""
-    width, gates = operator.hidden_size, kept.gates
+    width, gates, kernels = operator.hidden_size, kept.gates, gates_of(x)
     start = [x.new_zeros(x.shape[1], out.shape[2])] if first[0] is None else [first[0]]
     if operator.states == 2:
         start.append(x.new_zeros(x.shape[1], width) if first[1] is None else first[1])
@@ -216,11 +216,11 @@ def _bind_layer(
         whole = out[at]
         entered, after = gates[at][:, columns], None
         if operator.mode == "gru":
-            step = gate_kernels.gru_gates(gates[at], hidden, whole)
+            step = kernels.gru(gates[at], hidden, whole)
         else:
             cells, squashed = there(kept.cells), there(kept.squashed)
             full = whole if kept.full is None else kept.full[at]
-            step = gate_kernels.lstm_gates(gates[at], cell, cells[at], squashed[at], full)
+            step = kernels.lstm(gates[at], cell, cells[at], squashed[at], full)
             cell = cells[at]
             if projected is not None:
                 after = _product(full, projected, whole)

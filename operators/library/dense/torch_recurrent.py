@@ -1,44 +1,30 @@
-"""Recurrent layers by torch's own functions: for GPUs, and for what kernels are compared with."""
+"""Recurrent layers by torch's own functions: what kernels are compared with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast, final
 
-from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.operators.operator.torch_operator import TorchOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from maniple.operators.library.dense.recurrent import Recurrent, RecurrentCell
     from maniple.operators.library.randomness.dropout_mask import DropFactors
+    from maniple.operators.operator.operator import TileContext
     from maniple.operators.rules.rule import Rule, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn(TorchOperator):
-    """An operator that torch computes where another has no kernel; its rule is the other's."""
+    """An operator that torch computes, to be compared with one that has kernels; its rule is the other's."""
 
     instead: Recurrent | RecurrentCell
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """See ``AbstractOperator.rule``."""
         return self.instead.rule(shapes)
-
-    def stand_in(self) -> Kernels:
-        """The kernels of the operator that it stands for."""
-        own = self.kernels()
-
-        def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-            return own.bind_forward(replace(context, operator=self), tensors)
-
-        def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
-            return own.bind_backward(replace(context, operator=self), tensors)
-
-        return Kernels(bind_forward, bind_backward)
 
 
 @final

@@ -1,0 +1,126 @@
+"""Gates of recurrent layers on CUDA: a thread for each element of a state, one launch for what a step computes.
+
+The arithmetic and what is kept are those of ``gate_kernels``. Backward's kernels are given whole sequences and the
+number of a step, so that a step costs the host no view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, tanh
+from typing import Any
+
+from torch import Tensor
+
+from maniple.operators.library.dense.gate_kernels import Back, Gates
+from maniple.runtime.devices import cuda_kernels
+from maniple.runtime.devices.cuda_kernels import bind_launch, cuda
+
+
+@cuda.jit
+def _lstm(gates: Any, old: Any, new: Any, squashed: Any, hidden: Any) -> None:
+    rows, width = new.shape
+    one = gates.dtype.type(1)  # a Python float would make the exponentials double
+    for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+        row, column = n // width, n % width
+        entered = one / (one + exp(-gates[row, column]))
+        kept = one / (one + exp(-gates[row, width + column]))
+        value = tanh(gates[row, 2 * width + column])
+        opened = one / (one + exp(-gates[row, 3 * width + column]))
+        cell = kept * old[row, column] + entered * value
+        flat = tanh(cell)
+        gates[row, column], gates[row, width + column] = entered, kept
+        gates[row, 2 * width + column], gates[row, 3 * width + column] = value, opened
+        new[row, column], squashed[row, column], hidden[row, column] = cell, flat, opened * flat
+
+
+@cuda.jit
+def _gru(gates: Any, old: Any, hidden: Any) -> None:
+    rows, width = old.shape
+    one = gates.dtype.type(1)
+    for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+        row, column = n // width, n % width
+        reset = one / (one + exp(-gates[row, width + column]))
+        kept = one / (one + exp(-gates[row, 2 * width + column]))
+        value = tanh(gates[row, column] + reset * gates[row, 3 * width + column])
+        gates[row, column], gates[row, width + column], gates[row, 2 * width + column] = value, reset, kept
+        hidden[row, column] = value + kept * (old[row, column] - value)
+
+
+@cuda.jit
+def _lstm_gradients(
+    gates: Any, cells: Any, squashed: Any, start: Any, hidden: Any, cell: Any, found: Any, at: int, before: int
+) -> None:
+    """Of step ``at``, which comes behind step ``before``; behind ``start`` where that is below 0."""
+    rows, width = start.shape
+    one = start.dtype.type(1)
+    for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+        row, column = n // width, n % width
+        entered, kept = gates[at, row, column], gates[at, row, width + column]
+        value, opened = gates[at, row, 2 * width + column], gates[at, row, 3 * width + column]
+        old = start[row, column] if before < 0 else cells[before, row, column]
+        top, flat = hidden[row, column], squashed[at, row, column]
+        inner = cell[row, column] + top * opened * (one - flat * flat)
+        found[at, row, column] = inner * value * entered * (one - entered)
+        found[at, row, width + column] = inner * old * kept * (one - kept)
+        found[at, row, 2 * width + column] = inner * entered * (one - value * value)
+        found[at, row, 3 * width + column] = top * flat * opened * (one - opened)
+        cell[row, column] = inner * kept
+
+
+@cuda.jit
+def _gru_gradients(
+    gates: Any, out: Any, start: Any, hidden: Any, carried: Any, found: Any, at: int, before: int
+) -> None:
+    """Of step ``at``, as above."""
+    rows, width = start.shape
+    one = start.dtype.type(1)
+    for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+        row, column = n // width, n % width
+        value, reset = gates[at, row, column], gates[at, row, width + column]
+        kept, given = gates[at, row, 2 * width + column], gates[at, row, 3 * width + column]
+        old = start[row, column] if before < 0 else out[before, row, column]
+        top = hidden[row, column]
+        inner = top * (one - kept) * (one - value * value)
+        found[at, row, column] = inner
+        found[at, row, width + column] = inner * given * reset * (one - reset)
+        found[at, row, 2 * width + column] = top * (old - value) * kept * (one - kept)
+        found[at, row, 3 * width + column] = inner * reset
+        carried[row, column] = top * kept
+
+
+def _step(kernel: Any) -> Callable[..., Callable[[], None]]:
+    """Binds what a step of forward computes."""
+
+    def bind(*tensors: Tensor) -> Callable[[], None]:
+        arrays = tuple(cuda_kernels.as_numba(tensor) for tensor in tensors)
+        return bind_launch(kernel, tensors[-1].numel(), arrays, cuda_kernels.current_stream())
+
+    return bind
+
+
+def _lstm_back(gates: Tensor, cells: Tensor, squashed: Tensor, start: Tensor, cell: Tensor, found: Tensor) -> Back:
+    return _back(_lstm_gradients, (gates, cells, squashed, start), (cell, found))
+
+
+def _gru_back(gates: Tensor, out: Tensor, start: Tensor, before: Tensor, found: Tensor) -> Back:
+    return _back(_gru_gradients, (gates, out, start), (before, found))
+
+
+def _back(kernel: Any, read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> Back:
+    """What a step of backward computes, of sequences, the first state, and what is carried from step to step."""
+    first, last = (tuple(cuda_kernels.as_numba(each) for each in tensors) for tensors in (read, written))
+    stream, work = cuda_kernels.current_stream(), read[-1].numel()
+
+    def run(at: int, before: int | None, hidden: Tensor) -> None:
+        steps = at, -1 if before is None else before
+        bind_launch(kernel, work, (*first, cuda_kernels.as_numba(hidden), *last, *steps), stream)()
+
+    return run
+
+
+def _compiles_when_launched(mode: str, like: Tensor) -> None:
+    """Nothing to do beforehand."""
+
+
+GATES = Gates(_step(_lstm), _step(_gru), _lstm_back, _gru_back, _compiles_when_launched)
