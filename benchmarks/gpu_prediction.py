@@ -23,7 +23,7 @@ from gpu_steps import SGD, Bench, Line, made, median, on, tried
 import maniple as mp
 from maniple.costs import open_timer
 from maniple.gpu_probe import probe
-from maniple.link_probe import SIZES, hop_seconds
+from maniple.link_probe import hops
 from maniple.runtime.control.world import World
 from maniple.strategies.cost_model.calibration import GpuRates, calibrate_gpus, fit_link
 from maniple.strategies.cost_model.measured import Measured
@@ -85,12 +85,8 @@ def prediction(bench: Bench) -> Iterator[Line]:
 def _two(bench: Bench, rates: GpuRates) -> mp.Machine:
     """The machine of two ranks that share the device, with what a hop between them adds."""
 
-    def program(world: World) -> tuple[mp.Machine, list[float]]:
-        machine = mp.Machine.detect(world)
-        return machine, [hop_seconds(world, machine, elements) for elements in SIZES]
-
-    machine, seconds = on(bench, 2, program)[0]
-    return calibrate_gpus(machine, rates, fit_link([4 * elements for elements in SIZES], seconds))
+    machine, (sizes, seconds) = on(bench, 2, lambda world: (mp.Machine.detect(world), hops(world)))[0]
+    return calibrate_gpus(machine, rates, fit_link(sizes, seconds))
 
 
 def _compare(bench: Bench, case: Case, machine: mp.Machine, known: Measurements) -> Line:

@@ -60,19 +60,21 @@ def in_turns(graph: Graph, machine: Machine, count: int) -> Plan:
     return complete(Problem(graph, machine), "manual", operators)
 
 
-def hop_seconds(world: World | None, machine: Machine, elements: int) -> float:
-    """The seconds that a hop of a tile between two processors adds to a step.
+def hops(world: World) -> tuple[list[int], list[float]]:
+    """The bytes of tiles, and the seconds that a hop of each between two processors adds to a step.
 
     Args:
-        world: where; None for the launched one.
-        machine: its machine.
-        elements: of the tile (float32).
+        world: of at least two ranks with a GPU each; devices that stand in for GPUs are given less to do.
     """
     from maniple.gpu_probe import step_seconds
 
-    graph = chain(elements)
-    there, here = (step_seconds(graph, in_turns(graph, machine, count), world, STEPS) for count in (2, 1))
-    return max(1e-9, (there - here) / (2 * (len(graph.nodes) - 1)))
+    machine, found = Machine.detect(world), list[float]()
+    sizes, steps = (SIZES, STEPS) if world.device == "cuda" else (SIZES[::5], 1)
+    for elements in sizes:
+        graph = chain(elements)
+        there, here = (step_seconds(graph, in_turns(graph, machine, count), world, steps) for count in (2, 1))
+        found.append(max(1e-9, (there - here) / (2 * (len(graph.nodes) - 1))))
+    return [4 * elements for elements in sizes], found
 
 
 def probe(machine: Machine, elements: int) -> list[Timeline]:
@@ -122,17 +124,18 @@ def launch_seconds(timelines: list[Timeline]) -> float:
 def main() -> None:
     """Measure, and print one JSON object on rank 0."""
     from maniple.process import environment
+    from maniple.runtime.control import world
 
     machine = Machine.detect()
     if len(machine.memories) < 2:
         print(json.dumps({"launch_s": launch_seconds(probe(machine, 1))}))  # noqa: T201  (the result of the program)
         return
     if machine.processors[0].kind == "gpu":
-        seconds = [hop_seconds(None, machine, elements) for elements in SIZES]
+        sizes, seconds = hops(world.current())
     else:
+        sizes = [4 * elements for elements in SIZES]
         seconds = [copy_seconds(probe(machine, elements)) for elements in SIZES]
     if not environment.own_rank():
-        sizes = [4 * elements for elements in SIZES]
         told = {"bytes": sizes, "seconds": seconds, "machine": machine.to_json()}
         print(json.dumps(told))  # noqa: T201  (the result of the program)
 
