@@ -1,7 +1,7 @@
 """What is used of torch that it does not document: all of it is named here, and nowhere else.
 
-Checked with torch 2.13, and with no other but 2.11, the oldest that is taken: imports and operators on CPUs, and what is
-of CUDA. Where a release lacks a name, what uses it does without, or says so.
+Checked with torch 2.13, and with no other but 2.11, the oldest that is taken: imports and operators on CPUs, and what
+is of CUDA. Where a release lacks a name, what uses it does without, or says so.
 """
 
 # pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false

@@ -122,6 +122,7 @@ MODULE_STATE = {
     "runtime.control.exit_hook._installed": "as above: taken once",
     "runtime.control.world._joined": "a process joins one world, once",
     "runtime.control.world._lock": "as above: by one thread",
+    "runtime.devices.device_peaks.NO_CAPTURE": "torch's allocator is one, whoever captures or has it give back",
     "runtime.devices.null_tensor._here": "which stream this thread is",
     "runtime.devices.null_tensor.HOMES": "memory has one device, whoever asks for it",
     "runtime.devices.processor._SETTING": "torch's count of threads is set by one thread at a time",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import cast
@@ -14,6 +15,7 @@ from maniple import memory_use
 from maniple.memory_use import MemoryUse
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.host_device import HostDevice
+from maniple.runtime.devices.null_device import NullDevice
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.storage.memory import Memory
 from maniple.testing import local_worlds
@@ -22,18 +24,18 @@ from maniple.testing import local_worlds
 WIDTH, BATCH = 3072, 64
 
 
-def graph() -> mp.Graph:
+def graph(width: int = WIDTH) -> mp.Graph:
     g = mp.Graph("wide")
-    h = g.relu(g.linear(g.input("x", (BATCH, WIDTH)), WIDTH))
-    g.loss(g.cross_entropy(g.linear(g.relu(g.linear(h, WIDTH)), 10), g.input("y", (BATCH,), dtype="int64")))
+    h = g.relu(g.linear(g.input("x", (BATCH, width)), width))
+    g.loss(g.cross_entropy(g.linear(g.relu(g.linear(h, width)), 10), g.input("y", (BATCH,), dtype="int64")))
     return g
 
 
-def used(world: World) -> tuple[dict[str, int], dict[str, int]]:
+def used(world: World, width: int = WIDTH) -> tuple[dict[str, int], dict[str, int]]:
     """What is said before the first step and after three."""
-    made = graph()
+    made = graph(width)
     plan = mp.search(made, mp.Machine.cpu(1, ranks=world.size), strategy="data_parallel")
-    x, y = torch.rand(BATCH, WIDTH, generator=torch.Generator().manual_seed(0)), torch.arange(BATCH) % 10
+    x, y = torch.rand(BATCH, width, generator=torch.Generator().manual_seed(0)), torch.arange(BATCH) % 10
     try:
         with mp.Trainer(made, plan, optimizer=mp.SGD(lr=0.01, momentum=0.9), world=world) as trainer:
             before = trainer.memory()
@@ -46,6 +48,7 @@ def used(world: World) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def test_what_was_predicted_is_measured() -> None:
+    used(World.solo(cores=1), 64)  # what the first trainer of a process imports and compiles is of none
     before, after = used(World.solo(cores=1))
     parameters = 4 * 2 * WIDTH * WIDTH
     assert list(before) == ["predicted"]
@@ -79,9 +82,31 @@ def test_devices_say_which_of_torchs_they_are(monkeypatch: pytest.MonkeyPatch) -
     watched: list[object] = []
     monkeypatch.setattr(memory_use, "Watch", lambda _, devices: watched.extend(devices))
     memories = [SimpleNamespace(device=device) for device in (None, HostDevice(0, 1), Torchs(1, 1))]
-    rank = SimpleNamespace(world=SimpleNamespace(device="theirs", shared=None), memories=dict(enumerate(memories)))
+    world = SimpleNamespace(device="theirs", shared=None)
+    rank = SimpleNamespace(world=world, memories=dict(enumerate(memories)), processors={})
     MemoryUse(cast("RankRuntime", rank))
     assert watched == [torch.device("cuda", 3)]
+
+
+def test_what_libraries_keep_for_a_stream_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device's libraries are asked where its tasks will ask them, before anything is looked at."""
+    log: list[str] = []
+    watch = memory_use.Watch
+
+    def watched(*args: object) -> object:
+        log.append("watch")
+        return watch(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NullDevice, "settle", lambda _: log.append(threading.current_thread().name))
+    monkeypatch.setattr(memory_use, "Watch", watched)
+    (world,) = local_worlds(1, device="null")
+    made = graph()
+    plan = mp.search(made, mp.Machine.cpu(1), strategy="data_parallel")
+    try:
+        with mp.Trainer(made, plan, optimizer=mp.SGD(lr=0.01), world=world):
+            assert log == ["null device 0: tasks", "watch"]
+    finally:
+        RankRuntime.of(world).close()
 
 
 def test_each_rank_says_its_own() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor
@@ -75,8 +75,19 @@ def bind_calls(
             names[f"t{place}"] = item.target
             lines.append(f"    t{place}.{'add_' if item.adds else 'copy_'}(v{item.number})")
     lines.append("    return None")
-    exec("\n".join(lines), names)  # noqa: S102  (the text is made of numbers alone)
-    return cast("Callable[[], None]", names["run"])
+    return _closed(lines, names)
+
+
+def _closed(lines: Sequence[str], names: Mapping[str, object]) -> Callable[[], None]:
+    """The function of a text, with what it names in its closure.
+
+    In its globals it would be a name among what it names: such a ring is let go of by the collector alone, some time
+    after the last who called it, and with it the memory of every tensor that it names.
+    """
+    space: dict[str, Any] = {}
+    text = (f"def bind({', '.join(names)}):", *(f"    {line}" for line in lines), "    return run")
+    exec("\n".join(text), space)  # noqa: S102  (the text is made of numbers alone)
+    return cast("Callable[[], None]", space.pop("bind")(**names))
 
 
 def _last_reads(calls: Sequence[Call], wanted: Sequence[int]) -> dict[int, int]:

@@ -21,6 +21,7 @@ from maniple.process.host_allocation import Taken
 from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
+from maniple.runtime.devices.device_peaks import NO_CAPTURE, give_back, peaks_of
 from maniple.runtime.devices.memory_budget import MemoryBudget
 from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
@@ -56,7 +57,7 @@ def _version(package: str) -> str:
 def _reclaim() -> None:
     """Have what nobody refers to given back to the device, for whoever shares it."""
     gc.collect()
-    torch.cuda.empty_cache()
+    give_back()
 
 
 def numba_stream() -> object:
@@ -144,8 +145,7 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
-        self._brought = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._known: dict[int, torch.cuda.Stream] = {}  # the streams of programs, by number
+        self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
 
@@ -196,23 +196,34 @@ class CudaDevice(Device):
         """See `Device.bring`; what lies on CUDA stays there, and tasks come after what its own stream has to do."""
         if not values.is_cuda:
             return super().bring(values)
-        ours = self._streams[0].torch
-        if values.device != self.device:
-            ours.wait_stream(torch.cuda.current_stream(values.device))
-        elif (number := current_stream_number(self.device.index)) != ours.cuda_stream:
-            if number not in self._known:
-                self._known[number] = torch.cuda.current_stream(self.device)
-            self._brought.record(self._known[number])  # anew, for each: making an event takes longer
-            ours.wait_event(self._brought)
-        values.record_stream(ours)
+        tasks, index = self._streams[0], values.device.index
+        number = current_stream_number(index)
+        if number != tasks.torch.cuda_stream:
+            stream, event = self._sources.get((index, number)) or self._source(values.device, number)
+            event.record(stream)  # anew, for each: making an event takes longer, and to come after a later one is right
+            tasks.after.append(event)
+        values.record_stream(tasks.torch)
         return values
+
+    def _source(self, device: torch.device, number: int) -> tuple[torch.cuda.Stream, torch.cuda.Event]:
+        """A stream that a program computes batches in, and an event to come after it."""
+        with device:
+            found = torch.cuda.current_stream(device), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._sources[device.index, number] = found
+        return found
 
     def capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         """See `Device.capture`: a CUDA graph of torch's current stream, which is that of whatever runs this.
 
         Graphs of one device share the memory of what bodies make: it is nobody's once a graph has run, and they run one
-        after another.
+        after another. What the bodies made when they ran for the first time is given back to the device before, or they
+        would have both.
         """
+        with NO_CAPTURE:
+            give_back()
+            return self._capture(parts)
+
+    def _capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         graph, made = torch.cuda.CUDAGraph(), 0
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
@@ -238,13 +249,18 @@ class CudaDevice(Device):
         with torch.cuda.stream(self._streams[0].torch), self.device:
             yield
 
+    def settle(self) -> None:
+        """See `Device.settle`: cuBLAS keeps a workspace for every stream and thread that multiplies."""
+        some = torch.ones(1, 1, device=self.device)
+        torch.mm(some, some)
+
     def watch(self, work: Callable[[], object]) -> Taken:
-        """See `Device.watch`; what other streams are given meanwhile counts too."""
-        before = torch.cuda.memory_allocated(self.device)
-        torch.cuda.reset_peak_memory_stats(self.device)
+        """See `Device.watch`; what other threads are given meanwhile counts too."""
+        look = peaks_of(self.device).look()
         work()
-        peak = torch.cuda.max_memory_allocated(self.device)
-        return Taken(torch.cuda.memory_allocated(self.device) - before, peak - before)
+        peak, held = look.peak().given, peaks_of(self.device).held().given
+        # What was there before and is let go of meanwhile was not taken by the work.
+        return Taken(max(0, held - look.before.given), peak - look.before.given)
 
     def close(self) -> None:
         """See `Device.close`."""

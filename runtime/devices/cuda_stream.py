@@ -161,6 +161,9 @@ class CudaStream(Stream):
         self._telling = threading.Lock()
         self._closed = False
         self._looks = 0  # how often the thread will look before it sleeps until it is woken
+        self.after: deque[torch.cuda.Event] = deque()
+        """What the next work comes after, beside its events: whoever puts it there must not touch the stream, which
+        another thread may be capturing."""
         PINNED_ROWS.attend(self)
         self._thread = threading.Thread(target=self._watch, name=name, daemon=True)
         self._thread.start()
@@ -208,6 +211,8 @@ class CudaStream(Stream):
                 work()
 
     def _come_after(self, events: Iterable[Event]) -> None:
+        while self.after:
+            self.torch.wait_event(self.after.popleft())
         for event in events:
             if not isinstance(event, CudaEvent):
                 event.wait()

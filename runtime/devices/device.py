@@ -202,6 +202,12 @@ class Device(ABC):
     def binding(self) -> AbstractContextManager[object]:
         """Have tensors that are made inside, on this thread, lie in the memory of the device: scratch of bodies."""
 
+    def settle(self) -> None:  # noqa: B027  (few devices have such libraries)
+        """Have libraries take what they keep of its memory for the stream and the thread that this runs in.
+
+        By default there are none.
+        """
+
     @abstractmethod
     def watch(self, work: Callable[[], object]) -> Taken | None:
         """Run something in a stream's turn, and say what its allocator gave meanwhile; None where that is not heard."""

@@ -21,6 +21,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
 from maniple.runtime.devices.event import DONE
 from maniple.runtime.lanes.segment import BoundStep, Segment, cut_lane
 from maniple.runtime.program.body import BoundTask
@@ -246,9 +248,9 @@ class _Entering:
 
 def _note(run: Run, segment: Segment, event: Event, error: BaseException | None) -> None:
     """Note when the rows of a segment ran, or fail the run."""
-    begun, ended = run.replay.times[run.slot]
-    for row in segment.begun(error):
-        begun[row], ended[row] = event.begun_ns, event.ended_ns
+    rows = segment.begun(error)
+    for times, moment in zip(run.replay.times[run.slot], (event.begun_ns, event.ended_ns), strict=True):
+        np.frombuffer(times, np.int64)[rows] = moment
     if error is not None:
         run.replay.fail(segment.row_of(error), error)
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING, NamedTuple, final
 
+import numpy as np
+
 from maniple.runtime.devices.device import Refused
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class Segment:
         capture: Callable[[Sequence[Callable[[], object]]], Captured | Refused],
     ) -> None:
         self.first = steps[0]
-        self.rows = tuple(step.row for step in steps)
+        self.rows = np.array([step.row for step in steps])
         self.told = steps[-1].told
         self.pieces = _cut(steps)
         self.failed: tuple[int, BaseException] | None = None
@@ -116,11 +118,11 @@ class Segment:
 
     def row_of(self, error: BaseException) -> int:
         """The row that a failure belongs to: where no body raised it, the first of those that it may be of."""
-        return self.failed[0] if self.failed is not None and self.failed[1] is error else self.rows[0]
+        return self.failed[0] if self.failed is not None and self.failed[1] is error else int(self.rows[0])
 
-    def begun(self, error: BaseException | None) -> tuple[int, ...]:
+    def begun(self, error: BaseException | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The rows that have begun, of a segment that has ended, well or not."""
-        return self.rows if error is None else self.rows[: self.rows.index(self.row_of(error)) + 1]
+        return self.rows if error is None else self.rows[: int(np.argmax(self.rows == self.row_of(error))) + 1]
 
     def _run(self, piece: Piece) -> None:
         row = -1

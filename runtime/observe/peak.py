@@ -7,8 +7,11 @@ with the ranks of its host, which is told apart:
     before            the resident set when the watch was made, after garbage was collected and given to the system
     host              the most of it since the watch began, above that
     shared            blocks of this rank's segment that were touched meanwhile
-    devices           the most that torch's CUDA allocator had given out, above what it had before
+    devices           the most that torch's CUDA allocator had given out in tensors, above what it had before
+    reserved          the most that it had taken of the devices for that, above what it had before: more by what lies in
+                      pieces, what it keeps for later, and the memory of captured graphs
 
+The figures between add up to what a program holds; what is reserved says how much of a device must be free for that.
 What was imported before counts for nobody. The resident set is one of the process: ranks that are its threads are told
 the same.
 """
@@ -25,12 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, final
 
-import torch
-
-from maniple.process.malloc_tuning import give_back
+from maniple.process import malloc_tuning
+from maniple.runtime.devices import device_peaks
+from maniple.runtime.devices.device_peaks import Bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import torch
 
     from maniple.runtime.transports.shared_memory import Arena
 
@@ -51,7 +56,8 @@ class Peak:
     Args:
         host: of its own.
         shared: that other ranks of its host write into.
-        devices: of CUDA devices.
+        devices: of CUDA devices, in tensors.
+        reserved: of CUDA devices, taken by torch's allocator for these.
         way: how the host's was found: `peak` by the system itself, `sampled` by a thread, `ever` as what the most since
             the process began has grown by, which is too little where it had more before.
     """
@@ -59,11 +65,12 @@ class Peak:
     host: int
     shared: int
     devices: int
+    reserved: int
     way: str
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """All of it, as it is held."""
         return self.host + self.shared + self.devices
 
 
@@ -78,20 +85,21 @@ class Watch:
 
     def __init__(self, arena: Arena | None = None, devices: Sequence[torch.device] = ()) -> None:
         gc.collect()
-        give_back()
+        malloc_tuning.give_back()
         self._arena = arena
-        self._devices = tuple(dict.fromkeys(devices))
+        self._allocators = tuple(device_peaks.peaks_of(device) for device in dict.fromkeys(devices))
+        self._give_back()
         self._host = _own()
         self._shared = 0 if arena is None else arena.touched_bytes()
-        self._on_devices = sum(torch.cuda.memory_allocated(device) for device in self._devices)
+        self._on_devices = [allocator.held() for allocator in self._allocators]
+        self._looks = [allocator.look() for allocator in self._allocators]
         self._sampler: _Sampler | None = None
         self._begun = False
 
     def begin(self) -> Self:
         """Forget what was the most until now; for the whole process, so that a watch that began before sees it too."""
         self._begun = True
-        for device in self._devices:
-            torch.cuda.reset_peak_memory_stats(device)
+        self._looks = [allocator.look() for allocator in self._allocators]
         if STATUS.exists() and not _set_back():
             self.end()
             self._sampler = _Sampler()
@@ -100,11 +108,16 @@ class Watch:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """A stretch of work that is not watched: what it took, or keeps, is not of the rest. Then it begins anew."""
-        before = _own()
+        before, on_devices = _own(), [allocator.held() for allocator in self._allocators]
         try:
             yield
         finally:
             self._host += max(0, _own() - before)
+            self._give_back()
+            self._on_devices = [
+                Bytes(*(there + max(0, now - then) for there, now, then in zip(*figures, strict=True)))
+                for figures in zip(self._on_devices, (a.held() for a in self._allocators), on_devices, strict=True)
+            ]
             if self._begun:
                 self.begin()
 
@@ -113,10 +126,17 @@ class Watch:
         way = "sampled" if self._sampler is not None else "peak" if STATUS.exists() else "ever"
         most = _most() if self._sampler is None else self._sampler.most
         shared = 0 if self._arena is None else self._arena.touched_bytes()
-        on_devices = sum(torch.cuda.max_memory_allocated(device) for device in self._devices)
-        return Peak(
-            max(0, most - self._host), max(0, shared - self._shared), max(0, on_devices - self._on_devices), way
-        )
+        grown = [
+            (peak.given - before.given, peak.taken - before.taken)
+            for peak, before in zip([look.peak() for look in self._looks], self._on_devices, strict=True)
+        ]
+        given, taken = (sum(max(0, each[place]) for each in grown) for place in (0, 1))
+        return Peak(max(0, most - self._host), max(0, shared - self._shared), given, taken, way)
+
+    def _give_back(self) -> None:
+        """Have devices get back what is kept for later: it is of what went before."""
+        if self._allocators:
+            device_peaks.give_back()
 
     def end(self) -> None:
         """Look no more."""

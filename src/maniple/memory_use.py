@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import torch
@@ -13,12 +15,14 @@ from maniple.process.malloc_tuning import giving_back
 from maniple.runtime.observe.peak import Peak, Watch
 
 if TYPE_CHECKING:
+    from maniple.runtime.devices.device import Device
+    from maniple.runtime.devices.processor import Processor
     from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.execution.replay import Replay
 
 __all__: list[str] = []
 
-FIGURES = ("measured", "host", "shared", "devices")
+FIGURES = ("measured", "host", "shared", "devices", "reserved")
 """What is known once a step has begun."""
 
 
@@ -33,6 +37,7 @@ class MemoryUse:
     def __init__(self, runtime: RankRuntime) -> None:
         if runtime.world.device == "cpu":
             load_compiler()
+        load_libraries(runtime)
         self._runtime = runtime
         devices = [memory.device for memory in runtime.memories.values()]
         shared = runtime.world.shared
@@ -83,7 +88,7 @@ class MemoryUse:
         found, before = self._watch.peak(), self._most
         if before is None or found.total > before.total:
             self._most = before = found
-        return [before.total, before.host, before.shared, before.devices]
+        return [before.total, before.host, before.shared, before.devices, before.reserved]
 
     def _predict(self, replay: Replay) -> int:
         """What the instances of a step take at this rank, and the most that bodies take beside them."""
@@ -105,6 +110,23 @@ def checked_limit(memory: object) -> int:
     if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
         raise RequestError(f"memory: expected the bytes of each memory, more than 0, got {memory!r}")
     return memory
+
+
+def load_libraries(runtime: RankRuntime) -> None:
+    """Have the libraries of devices keep what they keep for whoever calls them: it is of no training.
+
+    The capacity of a memory is without it already; see `runtime.machine.gpu_machine`.
+    """
+    for processor in runtime.processors.values():
+        if processor.device is not None:
+            done = threading.Event()
+            processor.enqueue(partial(_settle, processor, processor.device, done), 0)
+            runtime.await_event(done)
+
+
+def _settle(processor: Processor, device: Device, done: threading.Event) -> None:
+    processor.submit(device.settle).wait()
+    done.set()
 
 
 def load_compiler() -> None:

@@ -123,7 +123,10 @@ class TrainerInspection(ABC):
         Predicted is known before the first step: all instances, with turns for those that are never alive together, and
         the most that bodies take beside them. Measured is the system's and torch's word, not the runtime's: the most of
         the process since the first step, above what it had before the trainer was made. It is the sum of `host`, the
-        resident set without what ranks share, `shared`, the rank's segment, and `devices`, by torch's allocator.
+        resident set without what ranks share, `shared`, the rank's segment, and `devices`, the tensors that torch's
+        CUDA allocator gave out. `reserved` is what that allocator took of the devices for them, with what lies in
+        pieces and the memory of captured graphs. A rank on devices has its instances there: what is predicted is of
+        `devices` alone. Neither counts what libraries keep for a stream, which the capacity of its memories is without.
         """
         self._check_open()
         self._runtime.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from maniple.operators.recording.compiled_tape import Written, bind_calls
 from maniple.operators.recording.tape import Recorder
+from maniple.process.gc_pause import pause_gc
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64).reshape(3, 4)
 
@@ -133,3 +135,17 @@ def test_numbers_stand_for_tensors_of_the_same_kind(number: float) -> None:
 
     target = torch.zeros(3, 4)
     assert compiled(scaled, [X.float()], [target]) == ["mul.out"]
+
+
+def test_what_a_bound_tape_holds_goes_with_it_and_waits_for_no_collector() -> None:
+    operand, target = X.clone(), torch.zeros_like(X)
+    with torch.no_grad(), Recorder([operand]) as tape:
+        found = operand.exp()
+    run = bind_calls(tape.calls, {0: operand}, [Written(tape.number(found), target)])
+    run()
+    held = [weakref.ref(operand), weakref.ref(target)]
+    del operand, target, found, tape
+    assert all(each() is not None for each in held)
+    with pause_gc():
+        del run
+        assert [each() for each in held] == [None, None]

@@ -1,13 +1,18 @@
-"""CUDA devices: what is refused before anything starts, and which switches of torch are held."""
+"""CUDA devices: what is refused before anything starts, which switches of torch are held, and what memory is taken."""
 
 from __future__ import annotations
+
+import threading
+from typing import Any
 
 import pytest
 import torch
 
 from maniple.process.error import RequestError
-from maniple.runtime.devices import cuda_device
-from maniple.runtime.devices.cuda_device import check_cuda
+from maniple.process.host_allocation import Taken
+from maniple.runtime.devices import cuda_device, device_peaks
+from maniple.runtime.devices.cuda_device import CudaDevice, check_cuda
+from maniple.runtime.devices.device_peaks import Bytes, DevicePeaks
 
 
 def test_a_host_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +47,109 @@ def test_tf32_is_off_while_any_device_is_open() -> None:
         assert torch.backends.cudnn.allow_tf32
     finally:
         cuda_device._allow_tf32(convolutions=before[0], products=before[1])
+
+
+def unopened() -> CudaDevice:
+    """A device without hardware, for what asks torch alone."""
+    device = CudaDevice.__new__(CudaDevice)
+    device.device, device._pool = torch.device("cuda", 0), None
+    return device
+
+
+class Graph:
+    """A CUDA graph that writes down what is asked of it."""
+
+    log: list[object] = []  # noqa: RUF012
+
+    def capture_begin(self, *, pool: object, capture_error_mode: str) -> None:
+        self.log.append(("begin", pool, capture_error_mode))
+
+    def capture_end(self) -> None:
+        self.log.append("end")
+
+    def replay(self) -> None:
+        self.log.append("replay")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_capture_has_no_memory_of_the_first_run_beside_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+    refused: bool,
+) -> None:
+    log = Graph.log = []
+
+    def part() -> None:
+        log.append("part")
+        if refused and log.count("part") == 1:
+            raise RuntimeError("a synchronisation\nmore")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (7, 0))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("given back"))
+    device = unopened()
+    device.capture([part])
+    begun = ["given back", ("begin", (7, 0), "thread_local"), "part", "end"]
+    assert log == [*begun, "part" if refused else "replay"]
+    log.clear()
+    device.capture([])
+    assert log[1] == begun[1], "graphs of a device share their memory"
+
+
+def test_nothing_is_given_back_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Graph.log = []
+    others: list[threading.Thread] = []
+
+    def part() -> None:
+        others.append(threading.Thread(target=device_peaks.give_back))
+        others[0].start()
+        others[0].join(0.05)  # as long as it would take if it did not wait
+        log.append("part")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (7, 0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("given back"))
+    unopened().capture([part])
+    others[0].join()
+    assert log == ["given back", ("begin", (7, 0), "thread_local"), "part", "end", "replay", "given back"]
+
+
+class Allocations:
+    """An allocator that has 100 bytes, of which work lets go."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 100
+
+    def held(self) -> Bytes:
+        return Bytes(self.now, self.now)
+
+    def most(self) -> Bytes:
+        return Bytes(self.peak, self.peak)
+
+    def set_back(self) -> None:
+        self.peak = self.now
+
+    def have(self, *sizes: int) -> None:
+        for size in sizes:
+            self.now, self.peak = size, max(self.peak, size)
+
+
+@pytest.mark.parametrize(
+    ("had", "taken"), [((130, 110), Taken(10, 30)), ((40, 60), Taken(0, 0)), ((20, 120, 50), Taken(0, 20))]
+)
+def test_what_was_there_before_and_is_let_go_of_makes_no_body_keep_less_than_nothing(
+    had: tuple[int, ...], taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocator = Allocations()
+    peaks = DevicePeaks(allocator)
+    monkeypatch.setattr(cuda_device, "peaks_of", lambda device: peaks)
+    assert unopened().watch(lambda: allocator.have(*had)) == taken
+
+
+def test_a_product_is_what_libraries_keep_a_workspace_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    products: list[Any] = []
+    device = unopened()
+    device.device = torch.device("cpu")
+    monkeypatch.setattr(torch, "mm", lambda a, b: products.append((a, b)))
+    device.settle()
+    assert len(products) == 1

@@ -210,3 +210,15 @@ def test_who_is_interrupted_while_it_attends_loses_no_end(monkeypatch: pytest.Mo
     stream.attend(end)
     assert end.done
     stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_what_others_put_before_work_is_waited_for_once_by_who_submits() -> None:
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    event = StubEvent(enable_timing=False, blocking=True)
+    stream.after.append(event)  # type: ignore[arg-type]
+    assert LOG == []
+    stream.submit(Attended()).wait()
+    stream.submit(Attended()).wait()
+    assert LOG == ["meta waits", "work", "record meta", "work", "record meta"]
+    stream.close()

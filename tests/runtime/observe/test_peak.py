@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from maniple.runtime.devices import device_peaks
+from maniple.runtime.devices.device_peaks import Bytes
 from maniple.runtime.observe import peak
 from maniple.runtime.observe.peak import Watch, measure_peak
 from maniple.runtime.transports.shared_memory import Arena, shared_files
@@ -98,6 +101,58 @@ def test_segments_are_told_apart() -> None:
             found = most()
     assert found.host < SLACK
     assert SIZE <= found.shared < SIZE + SLACK
+
+
+class Allocations:
+    """The allocator of a device: 5 given of 8 taken before, and what a test does then."""
+
+    def __init__(self) -> None:
+        self.now = self.most_had = Bytes(5, 8)
+        self.back = 0
+
+    def held(self) -> Bytes:
+        return self.now
+
+    def most(self) -> Bytes:
+        return self.most_had
+
+    def set_back(self) -> None:
+        self.most_had = self.now
+
+    def have(self, given: int, taken: int) -> None:
+        self.now = Bytes(given, taken)
+        self.most_had = Bytes(max(self.most_had.given, given), max(self.most_had.taken, taken))
+
+    def give_back(self) -> None:
+        self.back += 1
+        self.now = Bytes(self.now.given, self.now.given)
+
+
+def test_devices_are_told_by_what_is_in_tensors_and_by_what_is_taken_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    held         before 5 of 5   step 9 of 20   rehearsal 30 of 40, keeps 2   step 13 of 16
+    peak above                   4, 15                                        6, 11
+    """
+    allocator = Allocations()
+    peaks = device_peaks.DevicePeaks(allocator)
+    monkeypatch.setattr(device_peaks, "peaks_of", lambda device: peaks)
+    monkeypatch.setattr(device_peaks, "give_back", allocator.give_back)
+    watch = Watch(devices=[torch.device("cuda", 3)]).begin()
+    assert allocator.back == 1  # what was kept for later is of what went before
+    allocator.have(9, 20)
+    other = peaks.look()  # as whoever measures a body does
+    allocator.have(9, 20)
+    assert other.peak() == (9, 20)
+    found = watch.peak()
+    assert (found.devices, found.reserved) == (4, 15)
+    assert found.total == found.host + found.shared + found.devices
+    with watch.aside():
+        allocator.have(30, 40)
+        allocator.have(11, 40)
+    allocator.have(13, 16)
+    found = watch.peak()
+    assert (found.devices, found.reserved) == (13 - (5 + 2), 16 - 5)
+    watch.end()
 
 
 def test_a_system_that_tells_only_the_most_ever_gives_what_that_has_grown_by(monkeypatch: pytest.MonkeyPatch) -> None:
