@@ -69,9 +69,7 @@ def prediction(bench: Bench) -> Iterator[Line]:
            "node_s": rates.node_s, "feed": machines[1].to_json()["processors"][0]["feed"],  # type: ignore[index]
            "link": None if within is None else [within.latency_s, within.bandwidth]}  # fmt: skip
     known, errors = Measurements.here(bench.device), []
-    for case in CASES:
-        if case.net not in bench.nets():
-            continue
+    for case in (CASES[0], CASES[2], CASES[8]) if bench.small else CASES:
         line = tried(case._asdict(), lambda case=case: _compare(bench, case, machines[case.ranks], known))  # type: ignore[misc]
         if "ratio" in line:
             errors.append(abs(line["ratio"] - 1))
@@ -84,7 +82,6 @@ def prediction(bench: Bench) -> Iterator[Line]:
 
 def _two(bench: Bench, rates: GpuRates) -> mp.Machine:
     """The machine of two ranks that share the device, with what a hop between them adds."""
-
     machine, (sizes, seconds) = on(bench, 2, lambda world: (mp.Machine.detect(world), hops(world)))[0]
     return calibrate_gpus(machine, rates, fit_link(sizes, seconds))
 
