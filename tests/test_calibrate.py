@@ -63,7 +63,7 @@ def test_gpus_are_measured_with_what_their_host_takes_and_a_hop_between_ranks(tm
     assert [processor.kind for processor in machine.processors] == ["gpu", "gpu"]
     first = machine.processors[0]
     assert first.feed is not None
-    assert min(first.feed.eager_s, first.feed.upload, first.feed.download, first.launch_s) > 0
+    assert min(first.feed.eager_s, first.feed.staging, first.feed.upload, first.feed.download, first.launch_s) > 0
     assert dict(first.peaks).keys() == {"tf32", "bfloat16", "float16", "float64"}
     assert machine.link(0, 1).latency_s + 1 / machine.link(0, 1).bandwidth > 0
     (kept,) = (tmp_path / "cache").glob("costs-*.json")

@@ -236,9 +236,9 @@ def _processor(entry: Entry) -> Processor:
 
 
 def _feed(entry: Entry) -> Feed:
-    table = entry.table(("eager_s", "run_s", "upload", "download"))
-    seconds = table["eager_s"].number(0.0), table["run_s"].number(0.0)
-    return Feed(*seconds, _positive(table["upload"]), _positive(table["download"]))
+    table = entry.table(("eager_s", "run_s", "staging", "upload", "download"))
+    rates = (_positive(table[name]) for name in ("staging", "upload", "download"))
+    return Feed(table["eager_s"].number(0.0), table["run_s"].number(0.0), *rates)
 
 
 def _link(entry: Entry) -> Link:

@@ -23,12 +23,14 @@ class Feed:
     Args:
         eager_s: seconds of the host for a task that the GPU is given by itself, while it works on those before.
         run_s: seconds of a run beside what the GPU does, from when it is submitted to when its end is heard.
-        upload: bytes per second from memory of the host to the GPU's.
+        staging: bytes per second that it copies into pinned memory, before the GPU fetches them from there.
+        upload: bytes per second from pinned memory to the GPU's.
         download: bytes per second back.
     """
 
     eager_s: float
     run_s: float
+    staging: float
     upload: float
     download: float
 

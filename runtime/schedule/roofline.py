@@ -8,6 +8,8 @@ no part of a captured graph and crosses the bus:
 
     seconds = max(eager, launch + bytes / bus)        the host launches it while the GPU works on what came before
 
+What comes in is copied by the host first, into memory that the GPU can fetch it from: its bus is both ways in a row.
+
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures"
 (CACM 2009), with a launch floor and, for each operator, the part of the peak that its kernels reach. Tasks and folds
 come as columns; schedules are ordered, and searches predict, by the same numbers.
@@ -89,7 +91,7 @@ class Rooflines:
             {dtype: _rates(processor.peak(dtype) for processor in processors) for dtype in types},
             _rates(feed.eager_s if feed else 0.0 for feed, _ in feeds),
             {
-                "in": _rates(feed.upload if feed else own for feed, own in feeds),
+                "in": _rates(1 / (1 / feed.staging + 1 / feed.upload) if feed else own for feed, own in feeds),
                 "out": _rates(feed.download if feed else own for feed, own in feeds),
             },
         )

@@ -93,6 +93,7 @@ def lines(rates: GpuRates, device: str) -> list[str]:
         f"memory      {rates.bandwidth / 1e9:.0f} GB/s read and written in a copy",
         f"task        {rates.node_s * 1e6:.1f} us captured, {feed.eager_s * 1e6:.1f} us of the host by itself",
         f"run         {feed.run_s * 1e6:.0f} us beside its tasks",
-        f"bus         {feed.upload / 1e9:.1f} GB/s to the GPU, {feed.download / 1e9:.1f} GB/s back",
+        f"staging     {feed.staging / 1e9:.1f} GB/s into pinned memory",
+        f"bus         {feed.upload / 1e9:.1f} GB/s from pinned memory to the GPU, {feed.download / 1e9:.1f} GB/s back",
     ]
     return found if device == "cuda" else [*found, f"            of a {device} device: these times mean nothing"]

@@ -46,7 +46,7 @@ __all__: list[str] = []
 
 TYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 """What products are timed in: ``tf32`` is float32 with the tensor cores' rounding."""
-STEPS = 40
+STEPS, TIMES = 40, 4
 
 
 @final
@@ -99,10 +99,22 @@ def measure_gpu(kind: str, capacity: int, sizes: Sizes) -> GpuRates:
         far.zero_()
         up_ns = _alone_ns(device, partial(near[:count].copy_, far, non_blocking=True))
         down_ns = _alone_ns(device, partial(_leave, far, near[:count]))
+        staged_s = _staging_seconds(device, torch.zeros(count))
     finally:
         device.close()
-    feed = Feed(eager_ns / 1e9, 0.0, 1e9 * sizes.pinned / up_ns, 1e9 * sizes.pinned / down_ns)
+    rates = sizes.pinned / staged_s, 1e9 * sizes.pinned / up_ns, 1e9 * sizes.pinned / down_ns
+    feed = Feed(eager_ns / 1e9, 0.0, *rates)
     return GpuRates(products, 2e9 * sizes.copied / copied_ns, node_ns / 1e9, feed)
+
+
+def _staging_seconds(device: Device, values: torch.Tensor) -> float:
+    """The median seconds in which the host copies values to where the device fetches them."""
+    taken = []
+    for _ in range(7):
+        begun = time.perf_counter()
+        device.bring(values)
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken[1:])
 
 
 def _leave(far: torch.Tensor, near: torch.Tensor) -> None:
@@ -125,8 +137,8 @@ def _product_ns(device: Device, name: str, rows: int) -> float:
 
 
 def _alone_ns(device: Device, work: Callable[[], object]) -> float:
-    """The nanoseconds of some work, after a round that does not count."""
-    return statistics.median([elapsed_ns(device, work) for _ in range(6)][1:])
+    """The nanoseconds of some work, several times behind each other, after a round that does not count."""
+    return statistics.median([elapsed_ns(device, work, TIMES) / TIMES for _ in range(6)][1:])
 
 
 def measure_run(world: World | None, machine: Machine, sizes: Sizes) -> float:

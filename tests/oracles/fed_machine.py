@@ -7,7 +7,7 @@ from dataclasses import replace
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.machine.machine_part import Feed
 
-FEED = Feed(eager_s=9e-6, run_s=250e-6, upload=50e9, download=40e9)
+FEED = Feed(eager_s=9e-6, run_s=250e-6, staging=10e9, upload=50e9, download=40e9)
 PEAKS = (("float64", 20e12), ("bfloat16", 500e12))
 
 

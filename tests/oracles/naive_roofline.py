@@ -15,7 +15,8 @@ def task_ns(launch: Launch, point: int, machine: Machine) -> int:
     flops = launch.flops[point] if launch.flops else 0.0
     if launch.port:
         feed = processor.feed
-        bus = bandwidth(machine, processor) if feed is None else feed.upload if launch.port == "in" else feed.download
+        come = None if feed is None else 1 / (1 / feed.staging + 1 / feed.upload)
+        bus = bandwidth(machine, processor) if feed is None else come if launch.port == "in" else feed.download
         return max(1, round(1e9 * max(0.0 if feed is None else feed.eager_s, processor.launch_s + touched / bus)))
     efficiency = EFFICIENCY.get(launch.kind.partition(".")[0], DEFAULT_EFFICIENCY)
     types = {requirement.region.dtype for requirement in launch.requirements}
