@@ -24,7 +24,7 @@ from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.operator.operator import AbstractOperator
@@ -75,7 +75,7 @@ def _in_precision(graph: Graph, operators: list[AbstractOperator], half: str) ->
             f"plan: semantics.precision: {name!r} of graph {graph.name!r} is float64, which no half stands for; build "
             "the graph in float32, or leave the precision out"
         )
-    kept = {graph.loss_tensor, *graph.assignments.values()}
+    kept, sent = {graph.loss_tensor, *graph.assignments.values()}, _read_as_halves(graph, operators)
     dtypes = {tensor.id: tensor.dtype for tensor in tensors}
     found: list[AbstractOperator] = []
     for node, operator in zip(graph.nodes, operators, strict=True):
@@ -83,6 +83,7 @@ def _in_precision(graph: Graph, operators: list[AbstractOperator], half: str) ->
             tuple(None if operand is None else dtypes[operand] for operand in node.operands),
             tuple(tensors[result].dtype for result in node.results),
             tuple(result in kept for result in node.results),
+            tuple(result in sent for result in node.results),
         )
         mixed = _mixed(operator, graph.bound(node), ends, half)
         if isinstance(mixed, MixedPrecision):
@@ -104,11 +105,34 @@ class _Ends:
         operands: dtypes, once what comes before is rewritten.
         results: dtypes of the graph as it was.
         kept: whether a result stays as it was: the loss, or a buffer's next value.
+        sent: whether all that read a result would round it to halves.
     """
 
     operands: tuple[str | None, ...]
     results: tuple[str, ...]
     kept: tuple[bool, ...]
+    sent: tuple[bool, ...]
+
+
+def _read_as_halves(graph: Graph, operators: Sequence[AbstractOperator]) -> set[int]:
+    """The values of which nobody reads more than halves, directly or as a view: once is enough for all to round them.
+
+    Such as what a layer norm gives to a linear layer; autocast keeps it in float32 beside its halves.
+    """
+    read, wider = set[int](), {graph.loss_tensor, *graph.outputs.values(), *graph.assignments.values()}
+    for node, operator in zip(reversed(graph.nodes), reversed(operators), strict=True):
+        rounds = policy_of(operator) == "half"
+        moved = node.results[0] in read - wider and _is_view(operator, graph.bound(node))
+        for operand in node.operands:
+            if operand is not None:
+                (read if rounds or moved else wider).add(operand)
+    return read - wider
+
+
+def _is_view(operator: AbstractOperator, bound: BoundRule) -> bool:
+    """Whether an operator computes nothing: what it gives is what it reads."""
+    ends = [shape for shape in (*bound.operand_shapes, *bound.result_shapes) if shape is not None]
+    return len(ends) == 2 and operator.rearrangement(*ends) is not None
 
 
 def _mixed(operator: AbstractOperator, bound: BoundRule, ends: _Ends, half: str) -> AbstractOperator:
@@ -123,9 +147,10 @@ def _mixed(operator: AbstractOperator, bound: BoundRule, ends: _Ends, half: str)
     else:
         narrow = policy == "widest" and any(halves) and not singles and not names_dtype(operator)
     rounds = tuple(half if policy == "half" and dtype == "float32" else "" for dtype in ends.operands)
+    early = tuple(sent and _gives_early(operator, bound, place) for place, sent in enumerate(ends.sent))
     gives = tuple(
-        half if narrow and dtype == "float32" and not kept and not (policy == "first" and place) else dtype
-        for place, (dtype, kept) in enumerate(zip(ends.results, ends.kept, strict=True))
+        half if dtype == "float32" and not kept and (sent or (narrow and not (policy == "first" and place))) else dtype
+        for place, (dtype, kept, sent) in enumerate(zip(ends.results, ends.kept, early, strict=True))
     )
     folds: tuple[str, ...] = ()
     for place, dtype in enumerate(gives):
@@ -137,7 +162,16 @@ def _mixed(operator: AbstractOperator, bound: BoundRule, ends: _Ends, half: str)
             folds += tuple(name for name in added if name not in folds)
     if not any(halves) and not any(rounds) and gives == ends.results:
         return operator
-    return MixedPrecision(operator, rounds, gives, folds)
+    return MixedPrecision(operator, rounds, gives, folds, half if policy in {"half", "first"} and narrow else "")
+
+
+def _gives_early(operator: AbstractOperator, bound: BoundRule, place: int) -> bool:
+    """Whether an operator may round a result that all readers would round.
+
+    A view gives what it reads, and a gradient that follows from a result from all its digits; of a ReLU the sign does.
+    """
+    told = place in operator.backward_reads.results and operator.name != "relu"
+    return not (told or _is_view(operator, bound))
 
 
 def _mixed_singly(operator: AbstractOperator, ends: _Ends, rounds: tuple[str, ...]) -> AbstractOperator:

@@ -29,6 +29,12 @@ convolution_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = _aten.convo
 The three gradients; torch gives None for those that the mask leaves out.
 """
 
+wide_product: Callable[..., Tensor] = _aten.mm.dtype_out
+"""(a, b, dtype, *, out): the product of two matrices of halves as the sums in float32 that it is; on CUDA alone."""
+
+wide_product_added: Callable[..., Tensor] = _aten.addmm.dtype_out
+"""(c, a, b, dtype, *, out): c and that product."""
+
 
 @cache
 def overload(name: str) -> Callable[..., object]:

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
-from maniple.operators.operator.recorded_pass import Layouts, RecordedPass, does_save, recorded_pass, served_places
+from maniple.operators.operator.recorded_pass import (
+    HALVES,
+    Layouts,
+    RecordedPass,
+    does_save,
+    promotes,
+    recorded_pass,
+    served_places,
+)
 from maniple.operators.recording.compiled_tape import Written, bind_calls
 from maniple.operators.recording.tape import reads_of
 from maniple.process.error import RunError
@@ -29,7 +37,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
 def _bind_recorded(context: TileContext, tensors: ForwardTensors) -> Callable[[], None] | None:
     """Forward by the tape of the tile; None where there is none that gives the results."""
     found = recorded_pass(context, Layouts.of(tensors.operands, [None] * len(tensors.results), ()))
-    if isinstance(found, str) or found.shapes != _shapes(tensors.results):
+    if isinstance(found, str) or not _fits(found, tensors.results):
         return None
     return _bind_ahead(context, found, tensors.operands, tensors.results)
 
@@ -61,7 +69,7 @@ def _bind_saving(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     if isinstance(found, str):
         raise RunError(f"{name}.forward: what backward reads of tile {context.tile.index} is not there: {found}")
     targets = (*tensors.results, *tensors.saved)
-    if found.shapes != _shapes(targets):
+    if not _fits(found, targets):
         raise RunError(
             f"{name}.forward: expected results and saved values of {_shapes(targets)} for tile {context.tile.index}, "
             f"got {found.shapes}; the rule and the body do not agree"
@@ -82,6 +90,15 @@ def _bind_ahead(
     return bind_calls(calls, {number: value for number, value in given.items() if number in read}, written)
 
 
+def _fits(found: RecordedPass, targets: Sequence[Tensor]) -> bool:
+    """Whether a pass gives what the targets are for; a half is for a value of float32 too, rounded as it is written."""
+    pairs = zip(found.shapes, _shapes(targets), strict=True)
+    return all(
+        made == wanted or (made[0] == wanted[0] and made[1] == torch.float32 and wanted[1] in HALVES)
+        for made, wanted in pairs
+    )
+
+
 def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
     return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
 
@@ -89,6 +106,21 @@ def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[tuple[int, ...], torch.dty
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """The gradients: by the tape of the tile, and by autograd where its pass cannot be recorded."""
     return _bind_tape(context, tensors) or _bind_autograd(context, tensors)
+
+
+def bind_promoted_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None] | None:
+    """Forward of halves as they are: by the tape of the tile, if what it computes is one call, which rounds once."""
+    found = recorded_pass(context, Layouts.of(tensors.operands, [None] * len(tensors.results), ()))
+    if isinstance(found, str) or tensors.saved or found.shapes != _shapes(tensors.results):
+        return None
+    if sum(not call.is_view for call in found.ahead()) > 1:
+        return None
+    return _bind_ahead(context, found, tensors.operands, tensors.results)
+
+
+def bind_promoted_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None] | None:
+    """Gradients in float32 that read halves as they are: by the tape of float32, if its calls take halves as well."""
+    return None if tensors.saved else _bind_tape(context, tensors, promoted=True)
 
 
 def has_saved(context: TileContext, tensors: BackwardTensors) -> bool:
@@ -99,8 +131,14 @@ def has_saved(context: TileContext, tensors: BackwardTensors) -> bool:
     return bool(tensors.saved) and does_save(context, known, ends)
 
 
-def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], None] | None:
-    """The calls of the backward pass, of what it reads; None where it cannot be recorded."""
+def _bind_tape(context: TileContext, tensors: BackwardTensors, *, promoted: bool = False) -> Callable[[], None] | None:
+    """The calls of the backward pass, of what it reads; None where it cannot be recorded.
+
+    Args:
+        context: The tile.
+        tensors: What it reads and writes.
+        promoted: Whether calls that compute on float32 are given the halves that stand for it.
+    """
     known = _with_zeros(context, tensors.operands, tensors.result_gradients)
     targets = gradient_targets(context, known, tensors.operand_gradients)
     wanted = [place for place, target in enumerate(targets) if target is not None]
@@ -109,7 +147,8 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
         for gradient, result in zip(tensors.result_gradients, tensors.results, strict=True)
     ]
     saving = bool(tensors.saved) and does_save(context, known, ends)
-    found = recorded_pass(context, Layouts.of(known, tensors.result_gradients, wanted), saving=saving)
+    layouts = Layouts.of(known, tensors.result_gradients, wanted)
+    found = recorded_pass(context, layouts.singly() if promoted else layouts, saving=saving)
     if isinstance(found, str):
         return None
     tape = found.backward([place for place, result in enumerate(tensors.results) if result is not None])
@@ -123,6 +162,10 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors) -> Callable[[], N
     if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads.values()):
         return None
     given = {number: _as_made(role, there[role][place]) for number, (role, place) in tape.reads.items()}
+    if promoted and not promotes(
+        tape.calls, {number: there[role][place] for number, (role, place) in tape.reads.items()}
+    ):
+        return None
     pairs = list(zip(wanted, found.gradients, strict=True))
     written = [
         Written(made, cast("Tensor", targets[place]), place in tensors.adds)
@@ -235,7 +278,8 @@ def _check(context: TileContext, found: tuple[Tensor, ...], results: tuple[Tenso
             raise RunError(
                 f"{name}.forward: expected result {place} to be a torch.Tensor, got {type(value).__name__}{way}"
             )
-        if value.shape != target.shape or value.dtype != target.dtype:
+        rounded = value.dtype == torch.float32 and target.dtype in HALVES
+        if value.shape != target.shape or not (value.dtype == target.dtype or rounded):
             raise RunError(
                 f"{name}.forward: expected result {place} of shape {tuple(target.shape)}, {target.dtype}, for tile "
                 f"{context.tile.index}, got {tuple(value.shape)}, {value.dtype}; the rule and the body do not agree"

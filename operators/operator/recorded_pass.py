@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+HALVES = (torch.bfloat16, torch.float16)
+
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 
 
@@ -43,6 +45,12 @@ class Layouts:
     ) -> Layouts:
         """Of tensors."""
         return Layouts(tuple(map(_layout, operands)), tuple(map(_layout, result_gradients)), tuple(wanted))
+
+    def singly(self) -> Layouts:
+        """The same of float32, where these are of halves."""
+        return Layouts(
+            tuple(map(_in_single, self.operands)), tuple(map(_in_single, self.result_gradients)), self.wanted
+        )
 
 
 @final
@@ -210,6 +218,27 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
         return f"torch refuses zeros: {error}"
 
 
+def promotes(calls: Sequence[Call], given: Mapping[int, object]) -> bool:
+    """Whether calls recorded of float32 compute in float32 as well where some of what they are given are halves.
+
+    torch does so element by element, beside an operand of float32 that has dimensions.
+    """
+    there = {number: value for number, value in given.items() if isinstance(value, Tensor)}
+    halves = {number for number, value in there.items() if value.dtype in HALVES}
+    singles = {number for number, value in there.items() if value.dtype == torch.float32 and value.ndim}
+    for call in calls:
+        read = set(call.reads())
+        if call.is_view and not halves.isdisjoint(read):
+            halves.update(number for number in call.results if number is not None)
+            continue
+        if not halves.isdisjoint(read) and (torch.Tag.pointwise not in call.function.tags or singles.isdisjoint(read)):
+            return False
+        for number, made in zip(call.results, call.made, strict=True):
+            if number is not None and made is not None and made[0] and made[1] == torch.float32:
+                singles.add(number)
+    return True
+
+
 _OF_SHAPES = frozenset(("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like"))
 """Calls that ask what shape and kind a tensor has, and not what is in it."""
 
@@ -250,6 +279,13 @@ def _saved(calls: Sequence[Call], wanted: Sequence[tuple[str, int]]) -> tuple[in
 
 def _layout(tensor: Tensor | None) -> Layout | None:
     return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
+def _in_single(layout: Layout | None) -> Layout | None:
+    if layout is None or layout[2] not in HALVES:
+        return layout
+    shape, stride, _, device = layout
+    return shape, stride, torch.float32, device
 
 
 def _compact(tensors: Sequence[Tensor | None]) -> tuple[Layout | None, ...]:

@@ -32,12 +32,12 @@ class Scratchpad:
         self.allocated = 0
         """Bytes of all pieces that were made."""
 
-    def views(self, forms: Sequence[tuple[Sequence[int], torch.dtype]], device: torch.device) -> list[Tensor]:
+    def views(self, forms: Sequence[tuple[Sequence[int], torch.dtype]], near: Tensor) -> list[Tensor]:
         """Views for one body, none of which overlap.
 
         Args:
             forms: shape and dtype of each.
-            device: where they lie.
+            near: what they lie beside, in the memory of one device.
         """
         import torch  # a search makes scratchpads and binds nothing
 
@@ -46,9 +46,9 @@ class Scratchpad:
             offsets.append(end)
             end += -(-prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         piece = self._piece
-        if piece is None or piece.numel() < end or piece.device != device:
-            before = 0 if piece is None or piece.device != device else piece.numel()
-            piece = self._piece = torch.empty(max(end, 2 * before), dtype=torch.uint8, device=device)
+        if piece is None or piece.numel() < end:
+            before = 0 if piece is None else piece.numel()
+            piece = self._piece = near.new_empty(max(end, 2 * before), dtype=torch.uint8)
             self.allocated += piece.numel()
         found = []
         for (shape, dtype), offset in zip(forms, offsets, strict=True):

@@ -1,6 +1,6 @@
-"""Kernels in mixed precision: halves become float32 as they are read, results are rounded as they are written.
+"""Kernels in mixed precision: what is rounded on its way to the inner operator's kernels and on its way back.
 
-The float32 values lie in the scratchpad of the processor, from the start of a call to its end.
+Values that stand for others lie in the scratchpad of the processor, from the start of a call to its end.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, cast, final
 
 import torch
 
+from maniple.operators.operator import autograd_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
+from maniple.operators.operator.recorded_pass import HALVES
 from maniple.operators.operator.scratchpad import Scratchpad
+from maniple.operators.precision.arithmetic import Arithmetic, arithmetic_of, is_tape, unread
 from maniple.runtime.storage.copy_kernels import torch_dtype
 
 if TYPE_CHECKING:
@@ -22,35 +25,45 @@ if TYPE_CHECKING:
 
     from maniple.operators.precision.mixed_precision import MixedPrecision
 
-HALVES = (torch.bfloat16, torch.float16)
-
 
 @final
 class _Exchange:
-    """Float32 values that stand for halves, and the copies between the two."""
+    """Values that stand for others while a kernel runs, and the copies between the two.
 
-    def __init__(self) -> None:
+    Args:
+        arithmetic: in what the kernel computes.
+    """
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self._arithmetic = arithmetic
         self._wanted: list[tuple[tuple[int, ...], torch.dtype]] = []
-        self._copies: list[tuple[int, int, Tensor]] = []
+        self._copies: list[tuple[int, Tensor | int]] = []
         self._results: list[tuple[int, Tensor]] = []
 
-    def read(self, tensor: Tensor | None, rounds: str) -> int | Tensor | None:
+    def read(self, tensor: Tensor | None, rounds: str, *, empty: bool = False) -> int | Tensor | None:
         """What stands for a tensor that is read: the tensor, or the number of a view of the scratchpad.
 
         Args:
             tensor: as it comes.
             rounds: the half that it is rounded to; "": none.
+            empty: whether only its shape is looked at.
         """
-        if tensor is None or not (tensor.dtype in HALVES or (rounds and tensor.dtype == torch.float32)):
+        rounded = bool(rounds) and tensor is not None and tensor.dtype == torch.float32
+        if tensor is None or not (rounded or (tensor.dtype in HALVES and self._arithmetic == "singles")):
             return tensor
-        half = self._want(tensor, torch_dtype(rounds)) if tensor.dtype == torch.float32 else -1
-        single = self._want(tensor, torch.float32)
-        self._copies.append((half, single, tensor))
-        return single
+        found: Tensor | int = tensor
+        for dtype in ((torch_dtype(rounds),) if rounded else ()) + (
+            (torch.float32,) if self._arithmetic == "singles" else ()
+        ):
+            stands = self._want(tensor, dtype)
+            if not empty:
+                self._copies.append((stands, found))
+            found = stands
+        return found
 
     def write(self, tensor: Tensor) -> int | Tensor:
         """What stands for a tensor that is written."""
-        if tensor.dtype not in HALVES:
+        if tensor.dtype not in HALVES or self._arithmetic != "singles":
             return tensor
         single = self._want(tensor, torch.float32)
         self._results.append((single, tensor))
@@ -60,20 +73,14 @@ class _Exchange:
         self._wanted.append((tuple(tensor.shape), dtype))
         return len(self._wanted) - 1
 
-    def settle(self, pad: Scratchpad, device: torch.device) -> list[Tensor]:
+    def settle(self, pad: Scratchpad, near: Tensor) -> list[Tensor]:
         """Take the memory: the views, by number."""
-        return pad.views(self._wanted, device)
+        return pad.views(self._wanted, near) if self._wanted else []
 
     def before(self, views: Sequence[Tensor], calls: CallSequence) -> None:
         """Add the copies of what is read."""
-        for half, single, tensor in self._copies:
-            target = views[single]
-            if half < 0:
-                calls.then(partial(target.copy_, tensor))
-            else:
-                rounded = views[half]
-                calls.then(partial(rounded.copy_, tensor))
-                calls.then(partial(target.copy_, rounded))
+        for stands, source in self._copies:
+            calls.then(partial(views[stands].copy_, views[source] if isinstance(source, int) else source))
 
     def after(self, views: Sequence[Tensor], calls: CallSequence) -> None:
         """Add the copies of what was written."""
@@ -82,11 +89,21 @@ class _Exchange:
 
 
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-    """The inner operator's forward, on float32 values."""
-    mixed, exchange = cast("MixedPrecision", context.operator), _Exchange()
+    """The inner operator's forward, of what is rounded as it is read, rounded as it is written."""
+    mixed = cast("MixedPrecision", context.operator)
+    arithmetic = arithmetic_of(mixed, (*tensors.operands, *tensors.results))
+    inner = replace(context, operator=mixed.inner)
+    if arithmetic == "promoted" and is_tape(mixed):
+        found = autograd_kernel.bind_promoted_forward(inner, tensors)
+        if found is not None:
+            return found
+        arithmetic = "singles"
+    exchange = _Exchange(arithmetic)
     operands = [exchange.read(tensor, mixed.reads_as(place)) for place, tensor in enumerate(tensors.operands)]
-    results = [exchange.write(tensor) for tensor in tensors.results]
-    views = exchange.settle(context.scratchpad or Scratchpad(), tensors.results[0].device)
+    # What torch makes is copied where it is wanted in any case.
+    copied = mixed.inner.variant((*tensors.operands, *tensors.results)).bind_forward is autograd_kernel.bind_forward
+    results = [tensor if copied else exchange.write(tensor) for tensor in tensors.results]
+    views = exchange.settle(context.scratchpad or Scratchpad(), tensors.results[0])
     given = ForwardTensors(
         tuple(_there(each, views) for each in operands),
         tuple(cast("Tensor", _there(each, views)) for each in results),
@@ -94,35 +111,49 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     )
     calls = CallSequence()
     exchange.before(views, calls)
-    inner = replace(context, operator=mixed.inner)
     calls.then(mixed.inner.variant((*given.operands, *given.results)).bind_forward(inner, given))
     exchange.after(views, calls)
     return calls.bind()
 
 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
-    """The inner operator's backward: the gradient of a half is rounded as it is read, what it gives is float32."""
-    mixed, exchange = cast("MixedPrecision", context.operator), _Exchange()
-    halves = [dtype if dtype in {"bfloat16", "float16"} else "" for dtype in mixed.gives]
-    arrived = [exchange.read(gradient, half) for gradient, half in zip(tensors.result_gradients, halves, strict=True)]
-    operands = [exchange.read(tensor, mixed.reads_as(place)) for place, tensor in enumerate(tensors.operands)]
-    results = [exchange.read(tensor, "") for tensor in tensors.results]
+    """The inner operator's backward; what it gives is float32."""
+    mixed, inner = cast("MixedPrecision", context.operator), context
     everything = (*tensors.operand_gradients, *tensors.result_gradients, *tensors.operands)
-    device = next(tensor.device for tensor in everything if tensor is not None)
-    views = exchange.settle(context.scratchpad or Scratchpad(), device)
+    arithmetic, inner = arithmetic_of(mixed, everything), replace(context, operator=mixed.inner)
+    if arithmetic == "promoted" and is_tape(mixed):
+        found = autograd_kernel.bind_promoted_backward(inner, tensors)
+        if found is not None:
+            return found
+        arithmetic = "singles"
+    exchange, half = _Exchange(arithmetic), _half_of(mixed, tensors) if arithmetic == "halves" else mixed.back
+    skipped = unread(mixed, (place for place, target in enumerate(tensors.operand_gradients) if target is not None))
+    arrived = [exchange.read(gradient, half) for gradient in tensors.result_gradients]
+    operands = [
+        exchange.read(tensor, mixed.reads_as(place), empty=place in skipped)
+        for place, tensor in enumerate(tensors.operands)
+    ]
+    results = [exchange.read(tensor, "") for tensor in tensors.results]
+    views = exchange.settle(context.scratchpad or Scratchpad(), next(each for each in everything if each is not None))
     given = BackwardTensors(
         tuple(_there(each, views) for each in arrived),
         tuple(_there(each, views) for each in operands),
         tuple(_there(each, views) for each in results),
         tensors.saved,
         tensors.operand_gradients,
+        tensors.adds,
     )
     calls = CallSequence()
     exchange.before(views, calls)
-    inner = replace(context, operator=mixed.inner)
     near = (*given.operand_gradients, *given.result_gradients, *given.operands)
     calls.then(mixed.inner.variant(near).bind_backward(inner, given))
     return calls.bind()
+
+
+def _half_of(mixed: MixedPrecision, tensors: BackwardTensors) -> str:
+    """The half in which a product computes."""
+    found = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors.operands if tensor is not None]
+    return next(name for name in (mixed.back, *mixed.rounds, *found) if name in {"bfloat16", "float16"})
 
 
 def _there(each: int | Tensor | None, views: Sequence[Tensor]) -> Tensor | None:

@@ -1,13 +1,14 @@
 """Mixed precision: an operator that reads halves or gives halves, and computes in float32 in between.
 
-    linear under bf16       x bf16 -----------------> float32 \
-                            w bf16, cast at home ---> float32  > x w^T + b in float32 --> rounded to bf16
-                            b bf16, cast at home ---> float32 /
-    its backward            y.grad float32 -> rounded to bf16 -> float32, and from it w.grad and x.grad in float32
+    linear under bf16       x bf16                 \
+                            w bf16, cast at home    > x w^T + b, added up in float32 --> rounded to bf16
+                            b bf16, cast at home   /
+    its backward            y.grad float32 -> rounded to bf16, and from it w.grad and x.grad in float32
 
-Where a value is rounded is part of the graph, not of a plan: an operand as it is read, a result once it is complete, a
-gradient of a half as its operator's backward reads it. All that is added up, in a task or between tasks, is float32:
-a split whose parts would fold into halves is composed of a sum in float32 and of a cast (see ``compose``).
+Where a value is rounded is part of the graph, not of a plan: an operand as a product reads it, a result once it is
+complete, a gradient as a product's backward reads it. All that is added up, in a task or between tasks, is float32:
+a split whose parts would fold into halves is composed of a sum in float32 and of a cast (see ``compose``). In what
+kernels compute between two roundings is theirs: ``arithmetic``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from maniple.operators.operator.formula import Formula
 from maniple.operators.operator.operator import HALF_DTYPES, AbstractOperator, BackwardReads, Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Self
 
     from torch import Tensor
@@ -44,12 +45,14 @@ class MixedPrecision(AbstractOperator):
         rounds: by operand, the half that its values are rounded to as they are read; "": they are read as they come.
         gives: the dtype of each result.
         folds: the factors whose parts would fold into a half: split, it is composed.
+        back: the half that gradients of results are rounded to as backward reads them; "": they are read as they come.
     """
 
     inner: AbstractOperator
     rounds: tuple[str, ...]
     gives: tuple[str, ...]
     folds: tuple[str, ...] = ()
+    back: str = ""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -70,6 +73,11 @@ class MixedPrecision(AbstractOperator):
     def detached(self) -> tuple[int, ...]:  # type: ignore[override]
         """The inner operator's."""
         return self.inner.detached
+
+    @property
+    def passes(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The inner operator's: gradients are float32, whatever results are."""
+        return self.inner.passes
 
     @property
     def random(self) -> bool:  # type: ignore[override]
@@ -97,8 +105,8 @@ class MixedPrecision(AbstractOperator):
         return replace(rule, saved=saved) if saved != rule.saved else rule
 
     def rearrangement(self, operand: Shape, result: Shape) -> Rearrangement | None:
-        """The inner operator's, if it rounds nothing."""
-        return None if any(self.rounds) else self.inner.rearrangement(operand, result)
+        """The inner operator's; ``lowering.precision`` has it give what it reads, unrounded."""
+        return self.inner.rearrangement(operand, result)
 
     def parameters(self) -> tuple[ParameterSpec, ...]:
         """The inner operator's."""
@@ -114,15 +122,18 @@ class MixedPrecision(AbstractOperator):
         return self.inner.flops(tile)
 
     def kernels(self) -> Kernels:
-        """The inner operator's kernels, on float32 values."""
+        """The inner operator's kernels, between what is rounded."""
+        return self._around(self.inner.kernels())
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        return self._around(self.inner.gpu_kernels())
+
+    def _around(self, inner: Kernels) -> Kernels:
+        """The same for all: they find those of the inner operator when they know its tensors."""
         from maniple.operators.precision import mixed_kernels
 
-        return mixed_kernels.KERNELS
-
-    def variant(self, tensors: Iterable[Tensor | None]) -> Kernels:
-        """The same wherever the tensors lie: the inner operator's variant is found when they are known."""
-        del tensors
-        return self.kernels()
+        return replace(mixed_kernels.KERNELS, accumulates=inner.accumulates)
 
     def under(self, semantics: Mapping[str, str]) -> AbstractOperator:
         """See ``AbstractOperator.under``."""
@@ -157,12 +168,12 @@ class MixedPrecision(AbstractOperator):
         if self.inner.exchanges():
             results = self.inner.compose(composition.within(lambda own, given: _singly(own, given, rounding)), operands)
         else:
-            results = composition.primitive("sum", replace(self, gives=singly, folds=()), operands)
+            results = composition.primitive("sum", replace(self, gives=singly, folds=(), back=""), operands)
         found = []
         for place, (result, dtype) in enumerate(zip(results, self.gives, strict=True)):
             if dtype in HALF_DTYPES:
                 pattern = composition.bound.rule.results[place]
-                cast = MixedPrecision(Formula(f"{pattern} -> {pattern}", pass_on), ("",), (dtype,))
+                cast = MixedPrecision(Formula(f"{pattern} -> {pattern}", pass_on), ("",), (dtype,), (), self.back)
                 (result,) = composition.primitive(f"half{place or ''}", cast, (result,))  # noqa: PLW2901
             found.append(result)
         return tuple(found)

@@ -144,7 +144,7 @@ def bind_scaled_update(
     import torch
 
     value, gradient, states = block
-    (unscaled,) = scratchpad.views([(tuple(gradient.shape), gradient.dtype)], gradient.device)
+    (unscaled,) = scratchpad.views([(tuple(gradient.shape), gradient.dtype)], gradient)
     row = None if step.row is None else step.row.clone()
     squares = None if optimizer.clip_norm is None else step.squares.clone()
     update = optimizer.bind_update(value, unscaled, states, cores, row, squares)

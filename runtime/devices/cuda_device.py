@@ -88,21 +88,29 @@ def in_turn(body: Callable[..., object]) -> Callable[..., object]:
 class _ExactMultiplication:
     """TF32 is off while a device is open: numbers of 10 bits would make results depend on how an operator is cut.
 
-    torch has it on for convolutions. The switches are the process's; they are as before once the last device is closed.
+    So are sums of halves in halves, of the parts into which torch cuts a product. torch has all but one of these on.
+    The switches are the process's; they are as before once the last device is closed.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
         self._before = False, False
+        self._halves = True, True
 
     def open(self) -> None:
         """Switch it off, if this is the first device."""
         with self._lock:
             self._open += 1
             if self._open == 1:
-                self._before = bool(torch.backends.cudnn.allow_tf32), bool(torch.backends.cuda.matmul.allow_tf32)
+                products = torch.backends.cuda.matmul
+                self._before = bool(torch.backends.cudnn.allow_tf32), bool(products.allow_tf32)
+                self._halves = (
+                    bool(products.allow_bf16_reduced_precision_reduction),
+                    bool(products.allow_fp16_reduced_precision_reduction),
+                )
                 _allow_tf32(convolutions=False, products=False)
+                _allow_sums_in_halves(bfloat16=False, float16=False)
 
     def close(self) -> None:
         """Put it back, if this was the last one."""
@@ -111,11 +119,18 @@ class _ExactMultiplication:
             if self._open == 0:
                 convolutions, products = self._before
                 _allow_tf32(convolutions=convolutions, products=products)
+                bfloat16, float16 = self._halves
+                _allow_sums_in_halves(bfloat16=bfloat16, float16=float16)
 
 
 def _allow_tf32(*, convolutions: bool, products: bool) -> None:
     allow_tf32_in_convolutions(convolutions)
     torch.backends.cuda.matmul.allow_tf32 = products
+
+
+def _allow_sums_in_halves(*, bfloat16: bool, float16: bool) -> None:
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = bfloat16
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = float16
 
 
 _exact_multiplication = _ExactMultiplication()

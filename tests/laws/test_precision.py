@@ -103,7 +103,7 @@ def reference(
     losses = []
     for x, y in given_batches or batches(STEPS):
         optimizer.zero_grad()
-        hidden = given(F.relu(linear(x, "l1")))
+        hidden = read(F.relu(linear(x, "l1")))
         hidden = F.layer_norm(hidden, (10,), own["norm.weight"], own["norm.bias"]) if normed else hidden
         loss = F.cross_entropy(linear(hidden, "l2"), y)
         scaler.scale(loss).backward()

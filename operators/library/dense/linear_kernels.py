@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from maniple.operators.library.dense.matrix_product import bind_column_sums, bind_product
 from maniple.operators.operator.kernel_scratch import CallSequence, in_matrix, out_matrix
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
@@ -17,7 +18,9 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     rows, matrix = in_matrix(tensors.operand(0), before), out_matrix(tensors.results[0], after)
     transposed = weight.t()
     if bias is None:
-        before.then(lambda: torch.mm(rows, transposed, out=matrix))
+        before.then(bind_product(rows, transposed, matrix))
+    elif rows.dtype != matrix.dtype:
+        before.then(lambda: matrix.copy_(bias)).then(bind_product(rows, transposed, matrix, adds=True))
     else:
         before.then(lambda: torch.addmm(bias, rows, transposed, out=matrix))
     return before.then(after).bind()
@@ -29,23 +32,15 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     x_gradient, weight_gradient, bias_gradient = tensors.operand_gradients
     steps = CallSequence()
     gradient = in_matrix(tensors.gradient(), steps)
-    transposed = gradient.t()
     if weight_gradient is not None and x is not None:
         rows = in_matrix(x, steps)
-        if 1 in tensors.adds:
-            steps.then(lambda: weight_gradient.addmm_(transposed, rows))
-        else:
-            steps.then(lambda: torch.mm(transposed, rows, out=weight_gradient))
+        steps.then(bind_product(gradient.t(), rows, weight_gradient, adds=1 in tensors.adds))
     if bias_gradient is not None:
-        ones = torch.ones(gradient.shape[0], dtype=gradient.dtype)
-        if 2 in tensors.adds:
-            steps.then(lambda: bias_gradient.addmv_(transposed, ones))
-        else:
-            steps.then(lambda: torch.mv(transposed, ones, out=bias_gradient))
+        steps.then(bind_column_sums(gradient, bias_gradient, adds=2 in tensors.adds))
     if x_gradient is not None and weight is not None:
         after = CallSequence()
-        matrix, used = out_matrix(x_gradient, after), weight
-        steps.then(lambda: torch.mm(gradient, used, out=matrix)).then(after)
+        matrix = out_matrix(x_gradient, after)
+        steps.then(bind_product(gradient, weight, matrix)).then(after)
     return steps.bind()
 
 

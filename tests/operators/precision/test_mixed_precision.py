@@ -51,17 +51,17 @@ def test_a_file_holds_it() -> None:
 
 def test_bodies_of_one_processor_take_turns_with_its_scratchpad() -> None:
     """What any number of bodies take together is below four times what the largest needs."""
-    pads, cpu = Scratchpads(), torch.device("cpu")
+    pads, near = Scratchpads(), torch.empty(0)
     sizes = [100 * (1 + n) for n in range(60)]
     for size in sizes:
-        one, two = pads.of(3).views([((size,), torch.float32), ((5,), torch.bfloat16)], cpu)
+        one, two = pads.of(3).views([((size,), torch.float32), ((5,), torch.bfloat16)], near)
         assert (one.shape, two.dtype) == ((size,), torch.bfloat16)
         assert two.data_ptr() >= one.data_ptr() + one.nbytes
         assert one.data_ptr() % ALIGNMENT == two.data_ptr() % ALIGNMENT
     largest = max(sizes) * 4 + 2 * ALIGNMENT
     assert largest <= pads.of(3).allocated + 2 * ALIGNMENT < 4 * largest
     assert pads.of(4).allocated == 0
-    (empty,) = pads.of(3).views([((0, 7), torch.float32)], cpu)
+    (empty,) = pads.of(3).views([((0, 7), torch.float32)], near)
     assert empty.shape == (0, 7)
 
 

@@ -33,7 +33,7 @@ def test_a_numba_that_cannot_compile_is_refused(monkeypatch: pytest.MonkeyPatch)
         check_cuda()
 
 
-def test_tf32_is_off_while_any_device_is_open() -> None:
+def test_tf32_is_off_and_halves_are_added_up_in_float32_while_any_device_is_open() -> None:
     switches = cuda_device._ExactMultiplication()
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     try:
@@ -42,9 +42,14 @@ def test_tf32_is_off_while_any_device_is_open() -> None:
         switches.open()
         switches.close()
         assert not torch.backends.cudnn.allow_tf32
-        assert not torch.backends.cuda.matmul.allow_tf32
+        products = torch.backends.cuda.matmul
+        assert not products.allow_tf32
+        assert not products.allow_bf16_reduced_precision_reduction  # sums of halves are float32
+        assert not products.allow_fp16_reduced_precision_reduction
         switches.close()
         assert torch.backends.cudnn.allow_tf32
+        assert products.allow_bf16_reduced_precision_reduction
+        assert products.allow_fp16_reduced_precision_reduction
     finally:
         cuda_device._allow_tf32(convolutions=before[0], products=before[1])
 
