@@ -64,9 +64,10 @@ def _rates(told: dict[str, object]) -> GpuRates:
 def _numbers(told: Mapping[str, object], name: str) -> list[float]:
     values = told.get(name)
     found = values if isinstance(values, list) else [values]
-    if not all(isinstance(value, int | float) for value in found):
+    numbers = [float(value) for value in found if isinstance(value, int | float)]
+    if len(numbers) < len(found):
         raise RunError(f"calibrate: the probe gave {values!r} for {name}, expected numbers")
-    return [float(value) for value in found]
+    return numbers
 
 
 def document(rates: GpuRates, link: dict[str, float] | None) -> dict[str, object]:
