@@ -334,7 +334,9 @@ def views_of(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> list[t
 def _rows(launch: Launch) -> dict[int, int]:
     """By requirement, how many rows its numbers name, where the operator knows."""
     node = getattr(launch.binder, "node", None)
-    slots: Sequence[tuple[str, int]] = getattr(launch.binder, "slots", ()) if node is not None else ()
+    if node is None:
+        return {}
+    slots: Sequence[tuple[str, int]] = getattr(launch.binder, "slots", ())
     return {at: node.operator.rows_named(place) for at, (role, place) in enumerate(slots) if role == "operand"}
 
 
