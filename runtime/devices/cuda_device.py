@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from typing import Any, final
+from weakref import WeakSet
 
 import torch
 
@@ -162,7 +163,8 @@ class CudaDevice(Device):
         self.tasks, self.arrivals, self.departures = self._streams
         self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
-        self._pool: Any = None  # a handle of torch's
+        self._pool: Any = None  # a handle of torch's, which is good while a graph has it
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     @classmethod
     def check(cls) -> None:
@@ -240,7 +242,9 @@ class CudaDevice(Device):
 
     def _capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         graph, made = torch.cuda.CUDAGraph(), 0
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        alive = tuple(self._graphs)  # and stays so until this one has the pool
+        if not alive or self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             for part in parts:
@@ -255,6 +259,8 @@ class CudaDevice(Device):
             for part in parts:
                 part()
             return refused
+        self._graphs.add(graph)
+        del alive
         graph.replay()
         return graph.replay
 
