@@ -24,23 +24,71 @@ class Net(NamedTuple):
     sizes: tuple[int, int]
 
 
-class Residual(nn.Module):
-    """A residual network of ResNet-18's blocks, without statistics of the batch."""
+def convolutional(width: int, size: int) -> nn.Module:
+    """A network in the way of VGG (Simonyan and Zisserman, ICLR 2015, configuration A) for images of some size."""
+    layers: list[nn.Module] = []
+    before = 3
+    for wide in (1, 0, 2, 0, 4, 4, 0, 8, 8, 0):
+        if not wide:
+            layers.append(nn.MaxPool2d(2))
+            size //= 2
+            continue
+        layers += [nn.Conv2d(before, wide * width, 3, padding=1), nn.ReLU()]
+        before = wide * width
+    return Classified(*layers, nn.Flatten(), nn.Linear(before * size * size, before), nn.ReLU(), nn.Linear(before, 10))
 
-    def __init__(self, width: int, blocks: int) -> None:
+
+class Classified(nn.Module):
+    """Layers in a row, and the cross-entropy of what the last gives."""
+
+    def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, padding=1)
-        self.blocks = nn.ModuleList(
-            nn.ModuleList([nn.Conv2d(width, width, 3, padding=1), nn.GroupNorm(4, width)]) for _ in range(2 * blocks)
-        )
-        self.head = nn.Linear(width, 10)
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The loss."""
-        h = self.stem(x)
-        for convolution, norm in self.blocks:  # type: ignore[misc]
-            h = h + norm(convolution(h)).relu()
-        return F.cross_entropy(self.head(h.mean((2, 3))), y)
+        return F.cross_entropy(self.layers(x), y)
+
+
+class Residual(nn.Module):
+    """A block of a residual network: basic, or with a bottleneck a quarter as wide.
+
+    He et al., Deep residual learning for image recognition, CVPR 2016, table 1; the stride of a bottleneck is that of
+    its convolution of 3 by 3.
+    """
+
+    def __init__(self, before: int, after: int, stride: int, *, bottleneck: bool) -> None:
+        super().__init__()
+        inside = after // 4 if bottleneck else after
+        kinds = ((1, 1), (3, stride), (1, 1)) if bottleneck else ((3, stride), (3, 1))
+        widths = (before, *[inside] * (len(kinds) - 1), after)
+        layers: list[nn.Module] = []
+        for (kernel, step), source, target in zip(kinds, widths[:-1], widths[1:], strict=True):
+            layers += [
+                nn.Conv2d(source, target, kernel, step, kernel // 2, bias=False),
+                nn.BatchNorm2d(target),
+                nn.ReLU(),
+            ]
+        self.body = nn.Sequential(*layers[:-1])
+        self.shortcut: nn.Module = nn.Identity()
+        if before != after or stride > 1:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Give the block's result."""
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+def residual(width: int, counts: tuple[int, ...], *, bottleneck: bool) -> nn.Module:
+    """ResNet for images of 32 by 32: a first convolution of 3 by 3, and no pooling behind it."""
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    before = width
+    for stage, count in enumerate(counts):
+        after = (width << stage) * (4 if bottleneck else 1)
+        for block in range(count):
+            layers.append(Residual(before, after, 2 if stage and not block else 1, bottleneck=bottleneck))
+            before = after
+    return Classified(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
 
 
 class Decoder(nn.Module):
@@ -86,7 +134,7 @@ class Recurrent(nn.Module):
 
 def nets(*, small: bool) -> dict[str, Net]:
     """The networks of the table of steps; small ones for a rehearsal on a CPU."""
-    width, words, length, size = (8, 20, 6, 8) if small else (512, 8192, 128, 32)
+    width, words, length, size = (8, 20, 6, 16) if small else (512, 8192, 128, 32)
     low, high = (2, 4) if small else (8, 128)
 
     def pictures(count: int) -> tuple[torch.Tensor, ...]:
@@ -95,9 +143,12 @@ def nets(*, small: bool) -> dict[str, Net]:
     def text(count: int) -> tuple[torch.Tensor, ...]:
         return torch.randint(0, words, (count, length)), torch.randint(0, words, (count, length))
 
+    wide, counts = (8, (1, 1)) if small else (64, (2, 2, 2, 2))
+    deep = (1, 1) if small else (3, 4, 6, 3)
     return {
-        "cnn": Net(lambda: Residual(8 if small else 64, 1), pictures, (low, high)),
-        "resnet": Net(lambda: Residual(8 if small else 128, 2 if small else 8), pictures, (low, high)),
+        "cnn": Net(lambda: convolutional(wide, size), pictures, (low, high)),
+        "resnet18": Net(lambda: residual(wide, counts, bottleneck=False), pictures, (low, high)),
+        "resnet50": Net(lambda: residual(wide, deep, bottleneck=True), pictures, (low, high)),
         "gpt": Net(lambda: Decoder(width, 1 if small else 6, words), text, (low, high // 4 or 1)),
         "lstm": Net(lambda: Recurrent(width, words), text, (low, high)),
     }

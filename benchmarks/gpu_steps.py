@@ -47,6 +47,16 @@ class Bench:
         """How often what is timed is timed."""
         return 2 if self.small else 11
 
+    @property
+    def warm(self) -> int:
+        """How many rounds of them are not counted."""
+        return 1 if self.small else 3
+
+    @property
+    def run(self) -> int:
+        """How many steps a run of them has."""
+        return 2 if self.small else 10
+
     def nets(self) -> dict[str, Net]:
         """The networks that are timed; of a rehearsal two."""
         found = nets(small=self.small)
@@ -158,17 +168,17 @@ def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
     descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
     if precision == "bf16":
         module = Cast(module, bench.torch.type)
-    eager = Rival.eager(module, descent, near)
+    eager = Rival.eager(module, descent, near, bench.run)
     for _ in range(3):
         eager.step()
     rivals = {"torch": eager}
     if bench.device == "cuda":
-        rivals["torch_graph"] = Rival.graph(module, descent, near)
+        rivals["torch_graph"] = Rival.graph(module, descent, near, bench.run)
 
     def program(world: World) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
         plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel", semantics={"precision": precision})
         with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            rivals["ours"] = Rival(lambda: trainer.step(*near), lambda: sum(trainer.run([near] * RUN)))
+            rivals["ours"] = Rival(lambda: trainer.step(*near), lambda: sum(trainer.run([near] * bench.run)))
             runs = _in_turns(bench, {name: rival.run for name, rival in rivals.items()}, bench.rounds // 2)
             return _in_turns(bench, {name: rival.step for name, rival in rivals.items()}, bench.rounds), runs
 
@@ -176,27 +186,23 @@ def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
         near = batch
     ((steps, runs),) = on(bench, 1, program)
     line: Line = {}
-    for kind, found, count in (("", steps, 1), ("run_", runs, RUN)):
+    for kind, found, count in (("", steps, 1), ("run_", runs, bench.run)):
         medians = {name: statistics.median(times) / count for name, times in found.items()}
         line |= {f"{name}_{kind}s": taken for name, taken in medians.items()}
         line |= {f"{kind}over_{name}": taken / medians["ours"] for name, taken in medians.items() if name != "ours"}
     return {**line, "spread": max(steps["ours"]) / min(steps["ours"])}
 
 
-RUN = 10
-"""Steps of a run."""
-
-
 def _in_turns(bench: Bench, works: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """The times of some works in turns, after three rounds that are not counted."""
+    """The times of some works in turns."""
     times: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(rounds + 3):
+    for turn in range(rounds + bench.warm):
         for name, work in works.items():
             bench.synchronize()
             begun = time.perf_counter()
             work()
             bench.synchronize()
-            if turn >= 3:
+            if turn >= bench.warm:
                 times[name].append(time.perf_counter() - begun)
     return times
 
@@ -214,7 +220,9 @@ class Rival:
     run: Callable[[], object]
 
     @staticmethod
-    def eager(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> Rival:
+    def eager(
+        module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...], count: int
+    ) -> Rival:
         """Torch as it comes."""
 
         def queue() -> torch.Tensor:
@@ -225,12 +233,14 @@ class Rival:
             return loss.detach()
 
         def run() -> float:
-            return float(torch.stack([queue() for _ in range(RUN)]).sum().item())
+            return float(torch.stack([queue() for _ in range(count)]).sum().item())
 
         return Rival(lambda: torch_step(module, descent, batch), run)
 
     @staticmethod
-    def graph(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> Rival:
+    def graph(
+        module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...], count: int
+    ) -> Rival:
         """A step of torch as one CUDA graph, as its documentation shows."""
         descent.zero_grad(set_to_none=True)
         static = tuple(tensor.clone() for tensor in batch)
@@ -247,6 +257,6 @@ class Rival:
             return loss.detach()
 
         def run() -> float:
-            return float(torch.stack([queue().clone() for _ in range(RUN)]).sum().item())
+            return float(torch.stack([queue().clone() for _ in range(count)]).sum().item())
 
         return Rival(lambda: float(queue().item()), run)

@@ -46,16 +46,21 @@ class Port:
     memories: tuple[int, ...]
     rects: tuple[Rect, ...] = ()
     queues: tuple[deque[torch.Tensor], ...] = field(init=False)
+    _whole: tuple[tuple[int, ...] | None, ...] = field(init=False)
+    """The shape of the value of which a rectangle would be all."""
 
     def __post_init__(self) -> None:
         """Make the queues."""
         self.queues = tuple(deque() for _ in self.memories)
+        self._whole = tuple(None if any(rect.lo) else tuple(rect.shape) for rect in self.rects)
 
     def put(self, value: torch.Tensor, here: Mapping[int, Memory]) -> None:
         """Leave a value for the tasks of a rank with some memories: for a device's where its copies need not wait."""
         for number, (memory, queue) in enumerate(zip(self.memories, self.queues, strict=True)):
             if memory in here:
-                part = value[self.rects[number].slices((0,) * value.ndim)] if self.rects else value
+                part = value
+                if self.rects and self._whole[number] != value.shape:
+                    part = value[self.rects[number].slices((0,) * value.ndim)]
                 device = here[memory].device
                 queue.append(part if device is None else device.bring(part))
 
