@@ -13,17 +13,18 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from typing import Any, final
-from weakref import WeakSet
 
 import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
 from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
+from maniple.runtime.devices.cuda_memory import CudaIpcMemory, PinnedFileMemory
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
 from maniple.runtime.devices.device_peaks import NO_CAPTURE, give_back, peaks_of
 from maniple.runtime.devices.memory_budget import MemoryBudget
+from maniple.runtime.devices.peer_memory import PeerMemory
 from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 __all__: list[str] = []
@@ -161,10 +162,10 @@ class CudaDevice(Device):
             CudaStream(self.device, f"{self.name}: {name}", clock) for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
+        self._peer_memories = (CudaIpcMemory(self.device), PinnedFileMemory())
         self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
-        self._pool: Any = None  # a handle of torch's, which is good while a graph has it
-        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self._pool: Any = None  # a handle of torch's
 
     @classmethod
     def check(cls) -> None:
@@ -187,6 +188,11 @@ class CudaDevice(Device):
         told = ("major", "minor", "multi_processor_count", "clock_rate", "memory_clock_rate", "memory_bus_width")
         found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         return tuple(tuple(int(getattr(each, name, 0)) for name in told) for each in found)
+
+    @property
+    def peer_memories(self) -> tuple[PeerMemory, ...]:
+        """See `Device.peer_memories`."""
+        return self._peer_memories
 
     @property
     def torch_device(self) -> torch.device:
@@ -242,9 +248,7 @@ class CudaDevice(Device):
 
     def _capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         graph, made = torch.cuda.CUDAGraph(), 0
-        alive = tuple(self._graphs)  # and stays so until this one has the pool
-        if not alive or self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             for part in parts:
@@ -259,8 +263,6 @@ class CudaDevice(Device):
             for part in parts:
                 part()
             return refused
-        self._graphs.add(graph)
-        del alive
         graph.replay()
         return graph.replay
 

@@ -1,4 +1,5 @@
 """``python -m maniple``: the command line."""
+
 from __future__ import annotations
 
 from maniple.cli import main
