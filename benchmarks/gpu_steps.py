@@ -169,23 +169,23 @@ def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
     if precision == "bf16":
         module = Cast(module, bench.torch.type)
     eager = Rival.eager(module, descent, near, bench.run)
-    for _ in range(3):
-        eager.step()
+    wanted = [float(eager.step()) for _ in range(3)]
     rivals = {"torch": eager}
     if bench.device == "cuda":
         rivals["torch_graph"] = Rival.graph(module, descent, near, bench.run)
 
-    def program(world: World) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    def program(world: World) -> tuple[float, dict[str, list[float]], dict[str, list[float]]]:
         plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel", semantics={"precision": precision})
         with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
+            apart = max(abs(trainer.step(*near) - loss) for loss in wanted)
             rivals["ours"] = Rival(lambda: trainer.step(*near), lambda: sum(trainer.run([near] * bench.run)))
             runs = _in_turns(bench, {name: rival.run for name, rival in rivals.items()}, bench.rounds // 2)
-            return _in_turns(bench, {name: rival.step for name, rival in rivals.items()}, bench.rounds), runs
+            return apart, _in_turns(bench, {name: rival.step for name, rival in rivals.items()}, bench.rounds), runs
 
     if bench.device != "cuda":
         near = batch
-    ((steps, runs),) = on(bench, 1, program)
-    line: Line = {}
+    ((apart, steps, runs),) = on(bench, 1, program)
+    line: Line = {"losses_apart": apart}
     for kind, found, count in (("", steps, 1), ("run_", runs, bench.run)):
         medians = {name: statistics.median(times) / count for name, times in found.items()}
         line |= {f"{name}_{kind}s": taken for name, taken in medians.items()}
@@ -216,7 +216,7 @@ class Rival:
         run: takes a run of them.
     """
 
-    step: Callable[[], object]
+    step: Callable[[], float]
     run: Callable[[], object]
 
     @staticmethod

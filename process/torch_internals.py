@@ -10,7 +10,7 @@ is of CUDA. Where a release lacks a name, what uses it does without, or says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -187,6 +187,24 @@ def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
         yield
     finally:
         here._cuda_setStream(stream_id=before, device_index=index, device_type=kind)  # noqa: SLF001
+
+
+def leave_capture(device: torch.device, pool: Any) -> None:
+    """Undo what beginning a capture has done, once the driver has refused it: torch ends only what went well.
+
+    Until then its allocator gives the stream memory of the graph's pool alone, and its generator takes every draw for one
+    of the graph.
+
+    Args:
+        device: a CUDA device.
+        pool: the handle of the graph's pool.
+    """
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None)  # noqa: SLF001
+    if end is not None:
+        with suppress(RuntimeError):  # it was ended
+            end(device.index, pool)
+    generator = torch.cuda.default_generators[device.index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def allow_tf32_in_convolutions(allowed: bool) -> None:  # noqa: FBT001  (the flag is all that there is)

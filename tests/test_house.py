@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "storage",
         "program",
         "lanes",
+        "peers",
         "execution",
         "session",
         "cluster",

@@ -179,6 +179,8 @@ def announce(request: LaunchRequest, launcher: Launcher) -> None:
         way = f"{within} within a host, {between} between hosts" if request.ranks_per_node > 1 else between
     guards = [word for word, on in (("encrypted", request.encrypt_tiles), ("verified", request.verify_tiles)) if on]
     way += f", {' and '.join(guards)} where they go through sockets" if guards else ""
+    if request.device != CPU and TRANSPORTS.lookup(request.transport).shares_memory:
+        way += ", between GPUs of one host as rank 0 says"
     emulates = request.nodes > 1 and launcher.same_host and not request.spread
     note = f"; {request.nodes} nodes are emulated on this host" if emulates else ""
     sys.stderr.write(f"maniple: {request.size} ranks{where} exchange tiles through {way}{note}\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -18,7 +19,7 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number
+from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number, leave_capture
 from maniple.runtime.devices.cuda_memory import CudaIpcMemory, PinnedFileMemory
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
@@ -166,6 +167,8 @@ class CudaDevice(Device):
         self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
         _exact_multiplication.open()
         self._pool: Any = None  # a handle of torch's
+        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
+        """Those that share the pool; none once one was refused, for torch may take the pool for one in use."""
 
     @classmethod
     def check(cls) -> None:
@@ -248,7 +251,8 @@ class CudaDevice(Device):
 
     def _capture(self, parts: Sequence[Callable[[], object]]) -> Captured | Refused:
         graph, made = torch.cuda.CUDAGraph(), 0
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        if not self._graphs:  # torch lets no graph into a pool whose graphs are all gone
+            self._pool = torch.cuda.graph_pool_handle()
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             for part in parts:
@@ -259,10 +263,13 @@ class CudaDevice(Device):
             if torch.cuda.is_current_stream_capturing():
                 with suppress(RuntimeError):
                     graph.capture_end()
+            leave_capture(self.device, self._pool)
+            self._graphs.clear()
             refused = Refused(made if made < len(parts) else -1, str(error).partition("\n")[0])
             for part in parts:
                 part()
             return refused
+        self._graphs.add(graph)
         graph.replay()
         return graph.replay
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 
+from maniple.process.error import RunError
 from maniple.process.interruption import hold_interrupts
 from maniple.process.torch_internals import on_stream
 from maniple.runtime.devices.device import Stream
@@ -154,6 +155,7 @@ class CudaStream(Stream):
         self.begun = 0
         self.ended = 0
         self._device = device
+        self._name = name
         self._clock = clock
         self._failure: BaseException | None = None
         self._line: deque[_Submitted] = deque()
@@ -234,7 +236,13 @@ class CudaStream(Stream):
         try:
             event.end.synchronize()
             self._clock.tell(event)
-        except Exception as failure:  # noqa: BLE001  (a kernel failed; told to whoever waits)
+        except Exception as error:  # noqa: BLE001  (a kernel failed; told to whoever waits)
+            failure = RunError(
+                f"{self._name}: the device failed ({str(error).splitlines()[0]}); which kernel did is not known: run "
+                "with CUDA_LAUNCH_BLOCKING=1 in the environment to have it said where it is launched. This process "
+                "cannot use the device any more"
+            )
+            failure.__cause__ = error
             self._failure = self._failure or failure
             return event.failure or failure
         return event.failure

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from maniple.process.host_allocation import Taken
+    from maniple.runtime.devices.peer_memory import PeerMemory
 
 __all__: list[str] = []
 
@@ -161,6 +162,14 @@ class Device(ABC):
     def torch_device(self) -> torch.device | None:
         """The device of torch's CUDA whose allocator gives its memory, and tells how much; None where it is none."""
         return None
+
+    @property
+    def peer_memories(self) -> tuple[PeerMemory, ...]:
+        """What other ranks of its host can open, the same objects each time; () where it exports none.
+
+        At most one is of the device and one of the host, in this order.
+        """
+        return ()
 
     @abstractmethod
     def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

@@ -19,7 +19,6 @@ has waited for nothing; that is an error here. What torch orders itself may be d
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -35,7 +34,10 @@ from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.runtime.devices.body_watch import BodyWatch, Call
 from maniple.runtime.devices.device import Captured, Device, Refused, Stream
 from maniple.runtime.devices.event import Event, Signal
-from maniple.runtime.devices.null_tensor import HOMES, NullTensor, inside, is_inside, lies_on_a_device
+from maniple.runtime.devices.memory_file import FileMemory
+from maniple.runtime.devices.null_memory import NullMemory, settle
+from maniple.runtime.devices.null_tensor import NullTensor, inside, is_inside, lies_on_a_device
+from maniple.runtime.devices.peer_memory import PeerMemory
 from maniple.runtime.devices.processor import enter_task
 
 __all__: list[str] = []
@@ -196,6 +198,7 @@ class NullDevice(Device):
             for name in ("tasks", "arrivals", "departures")
         )
         self.tasks, self.arrivals, self.departures = self._streams
+        self._peer_memories = (NullMemory(self._token, self.name), FileMemory())
 
     @classmethod
     def check(cls) -> None:
@@ -213,16 +216,18 @@ class NullDevice(Device):
         made = self.room.allocate(
             prod(shape) * dtype.itemsize, lambda: torch.full(tuple(shape), poison, dtype=dtype, device="cpu")
         )
-        storage = made.untyped_storage()
-        if address := storage.data_ptr():
-            HOMES[address] = self._token
-            weakref.finalize(storage, _leave_home, address, self._token).atexit = False
+        settle(made, self._token)
         return made.as_subclass(NullTensor)
 
     def stage(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """See `Device.stage`."""
         poison = float("nan") if dtype.is_floating_point else -1
         return torch.full((count,), poison, dtype=dtype, device="cpu")
+
+    @property
+    def peer_memories(self) -> tuple[PeerMemory, ...]:
+        """See `Device.peer_memories`."""
+        return self._peer_memories
 
     def bring(self, values: torch.Tensor) -> torch.Tensor:
         """See `Device.bring`."""
@@ -266,12 +271,6 @@ class NullDevice(Device):
         """See `Device.close`."""
         for stream in self._streams:
             stream.close()
-
-
-def _leave_home(address: int, token: str) -> None:
-    """Forget memory that nobody refers to, unless the address is another's by now."""
-    if HOMES.get(address) == token:
-        del HOMES[address]
 
 
 @final

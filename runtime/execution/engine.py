@@ -6,7 +6,6 @@ other by events, and the engine hears of those that the host must wait for.
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections import deque
 from functools import partial
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, when_all
+from maniple.runtime.peers.peer_queue import HEADER, PeerQueue
+from maniple.runtime.peers.peer_tiles import PeerTiles
 from maniple.runtime.storage.push import note
 from maniple.runtime.transports.transport import Meter
 
@@ -27,29 +28,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-HEADER = struct.Struct("<QQ")
 DEFAULT_CREDIT_BYTES = 64 << 20
 STAGED_BYTES = 256 << 20
 """Bound of the bytes of pinned rows of tiles on their way out, to peers and, apart from these, within the rank."""
-# A peer that may still make this many pushes is not told of further releases yet: they ride on the next data frame.
-SLACK = 4
-
-
-class _Peer:
-    """What the engine knows of one other rank: the queues of pushes each way, and the counts both sides tell."""
-
-    def __init__(self) -> None:
-        self.outgoing: deque[Outgoing] = deque()
-        self.incoming: deque[Incoming] = deque()  # not yet received
-        self.ungranted: deque[Incoming] = deque()  # not yet released, a suffix of the above
-        self.sent = 0  # pushes sent
-        self.allowed = 0  # pushes that the peer has released
-        self.sent_bytes = 0
-        self.landed_bytes = 0  # of ours, by the peer's word
-        self.granted = 0  # pushes that we have released
-        self.received = 0
-        self.received_bytes = 0
-        self.told: tuple[int, int] = (0, 0)  # what the peer knows of granted and received_bytes
 
 
 class CopyEngine:
@@ -91,9 +72,11 @@ class CopyEngine:
         transport.place = self.place
         self.credit_bytes = credit_bytes
         self.peak_in_flight = 0
+        self.tiles = PeerTiles({})
+        """What goes through memory that ranks of this host open of each other; set before anything is submitted."""
         self._local = local or Meter()
         self._failed = failed
-        self._peers = {peer: _Peer() for peer in range(transport.size) if peer != transport.rank}
+        self._peers = {peer: PeerQueue() for peer in range(transport.size) if peer != transport.rank}
         self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
         self._stepper = stepper
         self._commands: deque[Callable[[], None]] = deque()
@@ -117,6 +100,8 @@ class CopyEngine:
             for push in outgoing:
                 self._peers[push.peer].outgoing.append(push)
                 self._touched[push.peer] = None
+                if self.tiles.carries(push):
+                    self.tiles.line_up(push)
             for arrival in incoming:
                 peer = self._peers[arrival.peer]
                 self._touched[arrival.peer] = None
@@ -236,9 +221,7 @@ class CopyEngine:
         arrival.released = True
         peer = self._peers[arrival.peer]
         self._touched[arrival.peer] = None
-        while peer.ungranted and peer.ungranted[0].released:
-            peer.ungranted.popleft().released = False
-            peer.granted += 1
+        peer.grant()
 
     def _go(self, push: Outgoing) -> None:
         """Set a push out: its source is there, or will be after what the movement comes after."""
@@ -246,11 +229,19 @@ class CopyEngine:
         if push.across is not None and arrival is not None:
             end = push.across(after)
             self._when((end,), partial(self._end_crossing, push, arrival, end))
+        elif self.tiles.carries(push):
+            push.due = True
+            self._place(push.peer)
         elif push.stage is not None:
             self._unstaged[arrival is not None].append(push)
             self._stage_what_fits()
         else:
             self._when(after, partial(self._hand_over, push, DONE))
+
+    def _place(self, peer: int) -> None:
+        """Begin the copies to places of a peer's rings of tiles whose turn it is."""
+        for push, end in self.tiles.place(peer):
+            self._when((end,), partial(self._hand_over, push, end))
 
     def _stage_what_fits(self) -> None:
         """Begin the copies to pinned rows for which there is room, and those that others wait behind."""
@@ -311,19 +302,36 @@ class CopyEngine:
     def _receive(self, delivery: Delivery) -> None:
         peer = self._peers[delivery.peer]
         self._touched[delivery.peer] = None
-        peer.allowed, peer.landed_bytes = HEADER.unpack(delivery.header)
-        if delivery.payload is None:
+        self.tiles.take_back(delivery.peer, peer.hear(delivery.header))
+        self._place(delivery.peer)
+        ticket, payload = delivery.header[HEADER.size :], delivery.payload
+        if payload is None and not ticket:
             return
-        if not peer.incoming or delivery.payload.nbytes != peer.incoming[0].size:
+        size = None if payload is None else payload.nbytes
+        if not peer.incoming or size not in {None, peer.incoming[0].size}:
             wanted = f"{peer.incoming[0].size} bytes" if peer.incoming else "no push"
-            raise RunError(f"rank {delivery.peer} sent a tile of {delivery.payload.nbytes} bytes; expected {wanted}")
+            raise RunError(f"rank {delivery.peer} sent a tile of {size} bytes; expected {wanted}")
         if not peer.incoming[0].movement.left:
             raise RunError(f"rank {delivery.peer} sent a tile before its destination was released")
         arrival = peer.incoming.popleft()
         peer.received += 1
         if not arrival.on_device:
             peer.received_bytes += arrival.size
-        self._land(arrival, delivery.payload)
+        if payload is None:
+            self._land_from_peer(arrival, ticket)
+        else:
+            self._land(arrival, payload)
+
+    def _land_from_peer(self, arrival: Incoming, ticket: bytes) -> None:
+        """Copy a tile out of its place in a ring of its sender."""
+        landing, end = self.tiles.land(arrival, ticket)
+
+        def note_landing() -> None:
+            self.tiles.landed(arrival.peer, landing)
+            self._local.add(arrival.movement.account, arrival.wire.take())
+            self._note_landing(arrival, end)
+
+        self._when((end,), note_landing)
 
     def _land(self, arrival: Incoming, payload: memoryview) -> None:
         after = arrival.movement.after
@@ -353,7 +361,7 @@ class CopyEngine:
             self._go(push)
         self._one_less(movement)
 
-    def _pump(self, number: int, peer: _Peer) -> None:
+    def _pump(self, number: int, peer: PeerQueue) -> None:
         """Send every push that may go."""
         while peer.outgoing and peer.outgoing[0].ready and peer.sent < peer.allowed:
             push = peer.outgoing[0]
@@ -365,20 +373,18 @@ class CopyEngine:
             peer.sent += 1
             peer.sent_bytes += push.size
             self.peak_in_flight = max(self.peak_in_flight, in_flight + push.size)
-            self.transport.send(number, self._header(peer), push.pack(), push.movement.account)
-            self._one_less(push.movement)
-            self._unstage(push)
+            header = peer.header(self.tiles.given(number))
+            if self.tiles.carries(push):
+                self.transport.send(number, header + self.tiles.ticket(number), None, 0)
+                self._one_less(push.movement)
+                self._stage_what_fits()
+            else:
+                self.transport.send(number, header, push.pack(), push.movement.account)
+                self._one_less(push.movement)
+                self._unstage(push)
 
-    def _tell(self, number: int, peer: _Peer) -> None:
+    def _tell(self, number: int, peer: PeerQueue) -> None:
         """Send the counters alone when the peer may be waiting for them."""
-        granted, landed = peer.told
-        untold = peer.received_bytes - landed
-        starved = peer.granted > granted and granted - peer.received <= SLACK
-        # All that the peer has sent may have landed while its next push is too large for what it knows of that.
-        stuck = untold and peer.incoming and untold + peer.incoming[0].size > self.credit_bytes
-        if starved or stuck or untold > self.credit_bytes // 4:
-            self.transport.send(number, self._header(peer), None, 0)
-
-    def _header(self, peer: _Peer) -> bytes:
-        peer.told = (peer.granted, peer.received_bytes)
-        return HEADER.pack(peer.granted, peer.received_bytes)
+        lacks = peer.incoming and self.tiles.may_lack(number, peer.incoming[0].size)
+        if lacks or peer.must_tell(self.credit_bytes):
+            self.transport.send(number, peer.header(self.tiles.given(number)), None, 0)

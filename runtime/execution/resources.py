@@ -14,6 +14,8 @@ from maniple.runtime.execution.device_lane import Milestones
 from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.execution.mailbox import Mailbox
 from maniple.runtime.lanes.progress import Progress
+from maniple.runtime.peers.meeting import meet
+from maniple.runtime.peers.peer_tiles import PeerTiles
 from maniple.runtime.storage.memory import Memory
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Resources:
         self._waiting = waiting
         self._credit_bytes = credit_bytes
         self._mailbox: Mailbox | None = None
+        self._met: tuple[int, ...] = ()
         if world.transport is not None:
             self._start_engine(world.transport)
         activity.attend(self)
@@ -113,6 +116,20 @@ class Resources:
                 self.memories[processor.memory] = Memory(processor.memory, arena)
         if len(own) > 1 and self.engine is None:
             self._start_engine(LoopbackHub(1).endpoint(0))
+        self._meet(machine)
+
+    def _meet(self, machine: Machine) -> None:
+        """Have the devices of ranks of one host find out what they can open of each other, once for the same devices.
+
+        Args:
+            machine: which processors are GPUs, on all ranks the same.
+        """
+        gpus = tuple(processor.id for processor in machine.processors if processor.kind == "gpu")
+        if not gpus or gpus == self._met or self.engine is None or self.world.size == 1:
+            return
+        self._met = gpus
+        devices = [memory.device for memory in self.memories.values() if memory.device is not None]
+        self.engine.tiles = PeerTiles(meet(self.world, devices))
 
     def _open(self, processor: MachineProcessor, machine: Machine) -> None:
         """Open the device behind a processor, and its memory."""

@@ -34,16 +34,19 @@ class Place:
     Args:
         ranks: the rank of every memory.
         devices: for each memory of this rank its device, None for the host's.
+        of_gpus: the memories of all ranks that are of GPUs.
     """
 
     ranks: tuple[int, ...]
     devices: Mapping[int, Device | None]
+    of_gpus: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, machine: Machine, memories: Mapping[int, Memory]) -> Self:
         """Give the place of the rank that has some memories."""
         ranks = tuple(memory.rank for memory in machine.memories)
-        return cls(ranks, {number: memory.device for number, memory in memories.items()})
+        gpus = frozenset(processor.memory for processor in machine.processors if processor.kind == "gpu")
+        return cls(ranks, {number: memory.device for number, memory in memories.items()}, gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +110,10 @@ def bind_movement(
         source, target = memory_of(push.source), memory_of(push.target)
         sent = arrival = None
         if source in place.devices:
-            sent = _outgoing(
-                movement, push, view, place.ranks[target], place.devices[source], arrived.get(push.follows)
-            )
+            follows = arrived.get(push.follows)
+            sent = _outgoing(movement, push, view, place.ranks[target], place.devices[source], follows)
+            if target not in place.of_gpus:
+                sent.export = None
         if target in place.devices:
             arrival = arrived[number] = _incoming(movement, push, view, place.ranks[source], place.devices[target])
         if sent is not None and arrival is not None:
@@ -154,8 +158,8 @@ def _outgoing(
     if device is None:
         sent = Outgoing(peer, size, bind_pack(tile, push.rect), movement)
     else:
-        stage, pack = bind_out(device, tile, push.rect)
-        sent = Outgoing(peer, size, pack, movement, stage)
+        stage, pack, export = bind_out(device, tile, push.rect)
+        sent = Outgoing(peer, size, pack, movement, stage, export=export)
     if push.after >= 0:
         movement.later.append(sent)
         movement.folds[push.after].then.append(sent)
@@ -177,13 +181,14 @@ def _incoming(
     tile = view(push.target, push.rect)
     size = push.rect.volume * tile.element_size()
     wire = Wire()
-    place = None
+    place = take = None
     if device is None:
         place = stretch(tile, push.rect)
         land = at_once(wire.counting(bind_unpack(tile, push.rect)))
     else:
-        land = bind_in(device, tile, push.rect, wire)
-    arrival = Incoming(peer, size, land, movement, push.feeds, wire, on_device=device is not None, place=place)
+        land, take = bind_in(device, tile, push.rect, wire)
+    on_device = device is not None
+    arrival = Incoming(peer, size, land, movement, push.feeds, wire, on_device=on_device, place=place, take=take)
     movement.incoming.append(arrival)
     if push.feeds >= 0:
         movement.folds[push.feeds].parts += 1

@@ -1,10 +1,12 @@
 """Machines of GPUs that were found: what their properties and the presets say of them, before anything is measured.
 
 peaks, memory's rate   of the preset whose name the device's has in it; else of the device's own properties
-capacity               the device's memory without what contexts take, evenly over those that share it
+capacity               the device's memory without what contexts and tiles on their way take, evenly over those that
+                       share it
 launch                 a preset's; ``maniple calibrate`` measures it, and what the host takes
 sharing                processors that are dealt one device have its number
-links                  those of the preset, where every host has GPUs of one kind and each has its own
+links                  those of the preset, where every host has GPUs of one kind and each has its own; where ranks
+                       share a GPU, the rate of `peer_link`
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from maniple.runtime.machine.machine_part import Host, Memory, Processor
+from maniple.runtime.machine.peer_link import SHARED_GPU, ring_bytes
 from maniple.runtime.machine.preset import GPU_LAUNCH_S, GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.process.inventory import Inventory
-    from maniple.runtime.machine.machine_part import Link
+    from maniple.runtime.machine.machine_part import Link, Rate
 
 __all__: list[str] = []
 
@@ -54,6 +57,7 @@ class GpuParts(NamedTuple):
         processors: the processors.
         links: none where they are not known.
         switches: those of the links.
+        within_host: between GPUs of one host, where ranks share them; None where that says nothing.
     """
 
     hosts: tuple[Host, ...]
@@ -61,6 +65,7 @@ class GpuParts(NamedTuple):
     processors: tuple[Processor, ...]
     links: tuple[Link, ...]
     switches: tuple[str, ...]
+    within_host: Rate | None
 
 
 def kind_of(name: str) -> str | None:
@@ -113,7 +118,8 @@ def gpu_parts_of(
         shared |= sharers > 1
         told = rates_of(own.gpu_names[device], own.gpu_properties[device]) if own.gpu_properties else None
         rates = told or assumed
-        taken = CONTEXT_BYTES * sharers + FRAGMENTED * sizes[device] if own.gpu_names else 0
+        beside = CONTEXT_BYTES + ring_bytes(names.count(names[rank]) - 1)
+        taken = beside * sharers + FRAGMENTED * sizes[device] if own.gpu_names else 0
         kinds.append(kind_of(own.gpu_names[device]) if own.gpu_names else None)
         capacity = max(1, int(sizes[device] - taken) // sharers)
         memories.append(Memory(index, rank, nodes[rank], capacity, rates.memory_bandwidth))
@@ -123,7 +129,8 @@ def gpu_parts_of(
             made[-1] = replace(made[-1], launch_s=GPU_LAUNCH_S)
     hosts = tuple(Host(node, names[nodes.index(node)]) for node in sorted(set(nodes)))
     links, switches = ((), ()) if shared else _wires(kinds, memories, hosts)
-    return GpuParts(hosts, tuple(memories), tuple(made), links, switches)
+    real = all(inventory.gpu_names for inventory in inventories)
+    return GpuParts(hosts, tuple(memories), tuple(made), links, switches, SHARED_GPU if shared and real else None)
 
 
 def _wires(

@@ -235,7 +235,7 @@ class Machine:
             processors=parts.processors,
             links=parts.links,
             switches=parts.switches,
-            within_host=None if parts.links else WITHIN_HOST,
+            within_host=None if parts.links else parts.within_host or WITHIN_HOST,
             between_hosts=None if parts.links else BETWEEN_HOSTS,
         )
 

@@ -10,9 +10,25 @@ from maniple.runtime.storage.copy_kernels import Wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import torch
+
     from maniple.runtime.devices.event import Event
+    from maniple.runtime.devices.peer_memory import PeerMemory
 
 __all__: list[str] = []
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PeerCopy:
+    """The copy of a tile of a device to or from a row of bytes that a rank of the same host has, too.
+
+    Args:
+        memories: in which the row may lie.
+        start: starts it behind events, and gives its end.
+    """
+
+    memories: tuple[PeerMemory, ...]
+    start: Callable[[torch.Tensor, Iterable[Event]], Event]
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +43,8 @@ class Outgoing:
         stage: for a tile on a device, starts its copy to the host behind events, and gives its end.
         arrival: the other end where that is this rank too.
         across: where both are devices, starts the copy between them and gives its end.
+        export: where both are devices of different ranks, what copies the tile to memory that the other can open.
+        due: whether it is to go that way as soon as it has a place there.
     """
 
     peer: int
@@ -36,6 +54,8 @@ class Outgoing:
     stage: Callable[[Iterable[Event]], Event] | None = None
     arrival: Incoming | None = None
     across: Callable[[Iterable[Event]], Event] | None = None
+    export: PeerCopy | None = None
+    due: bool = False
     ready: bool = False
 
 
@@ -54,6 +74,7 @@ class Incoming:
         on_device: whether a stream of a device waits for the events, and not the engine.
         place: the bytes of the destination, where they lie in one stretch of the host's memory: a transport may write a
             payload there itself, and nothing is left to land.
+        take: where it is a device's, what copies it from memory of the sender.
     """
 
     peer: int
@@ -66,6 +87,7 @@ class Incoming:
     on_device: bool = False
     released: bool = False
     place: memoryview | None = None
+    take: PeerCopy | None = None
 
 
 @dataclass(eq=False, slots=True)

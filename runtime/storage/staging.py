@@ -3,6 +3,7 @@
 out     instance --departures stream--> pinned row --transport, or another memory of the rank-->
 in      --bytes--> pinned row --arrivals stream--> instance
 across  instance --departures stream of the source--> row without gaps --arrivals stream of the target--> instance
+peers   instance --departures stream--> row in a ring --arrivals stream of a device of another rank--> instance
 
 Between two devices each part runs in a stream of the device whose memory it computes with: a gather in the target's
 stream would run in the source's default stream, which has waited for nothing. A tile without gaps is copied at once;
@@ -23,6 +24,7 @@ from maniple.process.copying import copy_into as copied_bytes
 from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet
 from maniple.runtime.storage.copy_kernels import SAME_WIDTH, Wire, positions
+from maniple.runtime.storage.push import PeerCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,8 +39,8 @@ __all__: list[str] = []
 
 def bind_out(
     device: Device, view: torch.Tensor, points: IndexSpace
-) -> tuple[Callable[[Iterable[Event]], Event], Callable[[], memoryview]]:
-    """Bind the copy of a tile to the host.
+) -> tuple[Callable[[Iterable[Event]], Event], Callable[[], memoryview], PeerCopy]:
+    """Bind the copies of a tile to the host, and to memory that other ranks can open.
 
     Args:
         device: where the view lies.
@@ -46,23 +48,28 @@ def bind_out(
         points: the elements that go.
 
     Returns:
-        What starts the copy behind events and gives its end, and what gives the bytes after that.
+        What starts the copy to the host behind events and gives its end, what gives the bytes after that, and the copy
+        to memory of other ranks.
     """
     gathered = _bind_gather(device, view, points)
     rows: list[torch.Tensor] = []
+
+    def export(row: torch.Tensor, events: Iterable[Event]) -> Event:
+        there = row.view(view.dtype)
+        return device.departures.submit(lambda: _check_whole(there, copy_into(there, gathered())), events)
 
     def start(events: Iterable[Event]) -> Event:
         row = device.stage(points.volume, view.dtype)
         rows[:] = [row]
         return device.departures.submit(lambda: _check_whole(row, copy_into(row, gathered())), events)
 
-    return start, lambda: _bytes(rows.pop())
+    return start, lambda: _bytes(rows.pop()), PeerCopy(device.peer_memories, export)
 
 
 def bind_in(
     device: Device, view: torch.Tensor, points: IndexSpace, wire: Wire
-) -> Callable[[memoryview, Iterable[Event]], Event]:
-    """Bind the copy of received bytes to a tile on a device; it begins after events.
+) -> tuple[Callable[[memoryview, Iterable[Event]], Event], PeerCopy]:
+    """Bind the copies of received bytes, and of a row of another rank, to a tile on a device; they begin after events.
 
     Args:
         device: where the view lies.
@@ -77,7 +84,11 @@ def bind_in(
         _check_whole(row, copied_bytes(np.frombuffer(_bytes(row), np.uint8), np.frombuffer(payload, np.uint8)))
         return device.arrivals.submit(lambda: put(row), events)
 
-    return land
+    def take(row: torch.Tensor, events: Iterable[Event]) -> Event:
+        there = row.view(view.dtype)
+        return device.arrivals.submit(lambda: put(there), events)
+
+    return land, PeerCopy(device.peer_memories, take)
 
 
 def bind_across(
@@ -136,6 +147,9 @@ def _bind_scatter(device: Device, view: torch.Tensor, points: IndexSpace) -> Cal
     if (mover := _mover(device, view, points)) is not None:
 
         def unpack(row: torch.Tensor) -> int:
+            if row.device == view.device:
+                mover.unpack(row)
+                return row.numel() * row.element_size()
             near = torch.empty(row.numel(), dtype=view.dtype)
             size = copy_into(near, row)
             mover.unpack(near)

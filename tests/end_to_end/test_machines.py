@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,33 @@ import maniple as mp
 
 pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180), pytest.mark.usefixtures("forked_launches")]
 
+EXCHANGE, EMULATED = "maniple: 2 ranks of this host exchange tiles through ZeroMQ", "2 nodes are emulated on this host"
+KILLED = """
+import os, signal
+import torch
+import maniple as mp
+
+@mp.task
+def shift(x: mp.Read, y: mp.WriteDiscard, number: int) -> None:
+    raise NotImplementedError
+
+@shift.variant("cuda")
+def shift_there(x, y, number):
+    if number == 3 and mp.world().rank == {sender}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    y.copy_(x[:32])
+
+x, y = mp.region((64, 64), name="x"), mp.region((64, 64), name="y")
+mp.fill(x, 1.0)
+rows = mp.blocks((2, 1))
+for number in range(6):
+    mp.index_launch(shift, rows.colors, x[mp.halo(rows, (40, 0))], y[rows], number)
+    x, y = y, x
+    if mp.world().rank == 0:
+        print("step", number, x.read().sum().item(), flush=True)
+    else:
+        x.read()
+"""
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "digits.py"
 
 
@@ -43,6 +71,31 @@ def test_two_ranks_with_null_devices_compute_the_bits_of_two_ranks_with_cpus(on_
     assert on_devices["predicted"] == on_devices["measured"] > 0
     for key in ("losses", "parameters", "predicted", "measured"):
         assert on_devices[key] == on_cpus[key], key
+
+
+def test_a_run_says_how_tiles_travel_between_its_gpus() -> None:
+    found = run("--device", "null")
+    assert found.stderr.splitlines() == [
+        f"{EXCHANGE}, between GPUs of one host as rank 0 says; {EMULATED}",
+        "maniple: tiles between GPUs of ranks of one host travel through memory of null devices",
+    ]
+    assert run("--device", "null", "--transport", "zmq").stderr == f"{EXCHANGE}; {EMULATED}\n"
+
+
+@pytest.mark.parametrize("sender", [0, 1])
+def test_a_rank_that_is_killed_while_tiles_are_on_their_way_is_named(sender: int, tmp_path: Path) -> None:
+    """It dies with tiles of both directions under way: in its streams, in rings, and not read yet."""
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED.format(sender=sender))
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--device", "null", str(script)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert found.returncode == 1
+    assert f"error: node {sender} (rank {sender}) was killed by signal 9 (SIGKILL) during `" in found.stderr, (
+        found.stderr
+    )
+    assert "step 3" not in found.stdout
+    assert time.monotonic() - begun < 60
 
 
 def test_a_run_is_the_machine_that_it_is_given(on_cpus: dict[str, Any]) -> None:

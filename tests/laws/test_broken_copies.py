@@ -9,6 +9,7 @@ counts what it wrote and knows no schedule:
     compiled lane   compiled code, into the memory of another rank
     push            a lane, likewise
     devices         a stream, between two devices of a rank
+    peers           a stream, from memory of a device of another rank, or of the host, that both have open
     host            the copy engine, from a device of a rank to the memory of its host
     post            whoever ends a launch that is not traced, into a box
 """
@@ -180,6 +181,27 @@ def by_devices(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     return trained(local_worlds(1, processors=2, device="null"))
 
 
+def by_peers(how: str, monkeypatch: pytest.MonkeyPatch, nodes: int = 1) -> tuple[int, int]:
+    """A training on devices of two ranks; broken is what the receiver's stream copies."""
+    whole, copy = staging.copy_into, broken(staging.copy_into, how)
+
+    def landing(target: torch.Tensor, source: torch.Tensor) -> int:
+        if not threading.current_thread().name.endswith("arrivals"):
+            return whole(target, source)
+        target.zero_()
+        return copy(target, source)
+
+    monkeypatch.setattr(staging, "copy_into", landing)
+    worlds = local_worlds(2, nodes, device="null", shared=True)
+    found = trained(worlds)
+    assert [world.transport.total() for world in worlds if world.transport is not None] == [0, 0]
+    return found
+
+
+def by_peers_over_the_host(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    return by_peers(how, monkeypatch, nodes=2)  # whose null devices are the same, each the first of its node
+
+
 def by_host(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Launches on a device of a rank and on its CPU in turn, whose tiles land in the memory of the host."""
     monkeypatch.setattr(copy_kernels, "copy_into", broken(copy_kernels.copy_into, how))
@@ -294,7 +316,17 @@ def predicted_by(session: Session) -> int:
     return loaded.replay.schedule.total_bytes
 
 
-PATHS = (by_zeromq, by_loopback, by_compiled_lane, by_push, by_devices, by_host, by_post)
+PATHS = (
+    by_zeromq,
+    by_loopback,
+    by_compiled_lane,
+    by_push,
+    by_devices,
+    by_peers,
+    by_peers_over_the_host,
+    by_host,
+    by_post,
+)
 
 
 @pytest.mark.parametrize("how", SIGNS)

@@ -17,10 +17,11 @@ from maniple.regions.index_space import IndexSpace
 from maniple.runtime.analysis.dependence import Node
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
-from maniple.runtime.execution.engine import HEADER, CopyEngine
+from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
 from maniple.runtime.lanes import movement_binding
 from maniple.runtime.machine.world_machine import host_machine
+from maniple.runtime.peers.peer_queue import HEADER
 from maniple.runtime.transports.transport import Delivery
 
 # How long a test waits for what must not happen.

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from maniple.process.error import RunError
 from maniple.runtime.devices import cuda_stream
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.event import Signal
@@ -221,4 +222,20 @@ def test_what_others_put_before_work_is_waited_for_once_by_who_submits() -> None
     stream.submit(Attended()).wait()
     stream.submit(Attended()).wait()
     assert LOG == ["meta waits", "work", "record meta", "work", "record meta"]
+    stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_kernel_that_fails_is_told_with_what_to_do_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(event: StubEvent) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered\nSearch for it in the manual")
+
+    monkeypatch.setattr(StubEvent, "synchronize", broken)
+    stream = CudaStream(torch.device("meta"), "cuda:0: tasks", DeviceClock())
+    wanted = r"^cuda:0: tasks: the device failed \(CUDA error: device-side assert triggered\); .*CUDA_LAUNCH_BLOCKING=1"
+    with pytest.raises(RunError, match=wanted):
+        stream.submit(lambda: None).wait()
+    with pytest.raises(RunError, match=wanted):
+        stream.submit(lambda: LOG.append("ran")).wait()
+    assert "ran" not in LOG
     stream.close()

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from maniple.process.error import RunError
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.devices.event import at_once
-from maniple.runtime.execution.engine import HEADER, SLACK, CopyEngine
+from maniple.runtime.execution.engine import CopyEngine
+from maniple.runtime.peers.peer_queue import HEADER, SLACK
 from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.transports.transport import Delivery, Transport
 
@@ -35,7 +36,7 @@ class Script(Transport):
 
     def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:
         assert peer == 1
-        self.sent.append((HEADER.unpack(header), None if payload is None else bytes(payload), account))
+        self.sent.append((HEADER.unpack(header)[:2], None if payload is None else bytes(payload), account))
 
     def poll(self, timeout_s: float | None) -> list[Delivery]:
         assert timeout_s is None
@@ -99,7 +100,7 @@ class Rig:
 
 def says(granted: int, landed: int, payload: bytes | None = None) -> Delivery:
     """What the peer says: pushes of ours that it released, bytes of ours that landed there."""
-    return Delivery(1, HEADER.pack(granted, landed), None if payload is None else memoryview(payload))
+    return Delivery(1, HEADER.pack(granted, landed, 0), None if payload is None else memoryview(payload))
 
 
 def payloads(sent: Sequence[tuple[tuple[int, int], bytes | None, int]]) -> list[bytes | None]:
@@ -132,7 +133,7 @@ def test_a_payload_that_is_written_where_it_belongs_needs_no_landing() -> None:
     assert place(1, 5, 1) is None, "whoever receives it refuses what has another size"
     assert place(1, 4, 2) is None, "its destination is not released"
     assert place(1, 4, 3) is None, "nobody waits for it"
-    rig.round(Delivery(1, HEADER.pack(0, 0), places[0]), says(0, 0, b"abcd"))
+    rig.round(Delivery(1, HEADER.pack(0, 0, 0), places[0]), says(0, 0, b"abcd"))
     assert (rig.landed, rig.finished, rig.failures) == ([(2, b"abcd")], [1, 2], [])
     assert first.incoming[0].wire.written == 3
 

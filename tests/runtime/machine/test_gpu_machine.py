@@ -7,7 +7,8 @@ import pytest
 from maniple.process.error import RunError
 from maniple.process.inventory import Inventory
 from maniple.runtime.machine.gpu_machine import CONTEXT_BYTES, FRAGMENTED, kind_of, rates_of
-from maniple.runtime.machine.machine import Machine
+from maniple.runtime.machine.machine import BETWEEN_HOSTS, Machine
+from maniple.runtime.machine.peer_link import RING_BYTES, SHARED_GPU
 from maniple.runtime.machine.preset import GPU_LAUNCH_S, GPUS
 
 H100 = ("NVIDIA H100 80GB HBM3", (9, 0, 132, 1980000, 2619000, 5120), 85_000_000_000)
@@ -47,16 +48,18 @@ def test_rates_are_the_presets_or_follow_from_properties() -> None:
 def test_a_gpu_of_its_own_has_all_memory_but_a_context_and_what_lies_in_pieces() -> None:
     machine = Machine._of_gpus("cuda", [host("a", 2), host("a", 2)], [0, 1], 1)
     size = H100[2]
-    assert [memory.capacity_bytes for memory in machine.memories] == [int(size * (1 - FRAGMENTED)) - CONTEXT_BYTES] * 2
+    left = int(size * (1 - FRAGMENTED)) - CONTEXT_BYTES - RING_BYTES
+    assert [memory.capacity_bytes for memory in machine.memories] == [left] * 2
     assert {processor.launch_s for processor in machine.processors} == {GPU_LAUNCH_S}
     assert {processor.flops_per_s for processor in machine.processors} == {67e12}
 
 
 def test_ranks_that_share_a_gpu_share_what_their_contexts_leave() -> None:
     machine = Machine._of_gpus("cuda", [host("a", 1), host("a", 1)], [0, 0], 1)
-    share = int(H100[2] * (1 - FRAGMENTED) - 2 * CONTEXT_BYTES) // 2
+    share = int(H100[2] * (1 - FRAGMENTED) - 2 * (CONTEXT_BYTES + RING_BYTES)) // 2
     assert [memory.capacity_bytes for memory in machine.memories] == [share] * 2
     assert machine.links == ()
+    assert (machine.within_host, machine.between_hosts) == (SHARED_GPU, BETWEEN_HOSTS)
 
 
 def test_processors_that_are_dealt_one_device_say_so() -> None:
