@@ -47,6 +47,8 @@ __all__: list[str] = []
 TYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 """What products are timed in: ``tf32`` is float32 with the tensor cores' rounding."""
 STEPS, TIMES = 40, 4
+WORKED_S = 0.2
+"""Seconds that a device multiplies before it is measured."""
 
 
 @final
@@ -58,16 +60,18 @@ class Sizes:
         matrix: rows of the matrices that are multiplied.
         copied: bytes of what is copied within the device.
         pinned: bytes of what is copied between host and device.
+        staged: bytes of a batch that the host copies first.
         nodes: of a graph of tasks that do next to nothing; as many are launched one by one.
     """
 
     matrix: int = 4096
     copied: int = 1 << 29
     pinned: int = 1 << 26
+    staged: int = 1 << 22
     nodes: int = 1000
 
 
-SMALL = Sizes(32, 1 << 12, 1 << 12, 20)
+SMALL = Sizes(32, 1 << 12, 1 << 12, 1 << 12, 20)
 """For devices that stand in for GPUs: no rate of theirs means anything."""
 
 
@@ -99,22 +103,22 @@ def measure_gpu(kind: str, capacity: int, sizes: Sizes) -> GpuRates:
         far.zero_()
         up_ns = _alone_ns(device, partial(near[:count].copy_, far, non_blocking=True))
         down_ns = _alone_ns(device, partial(_leave, far, near[:count]))
-        staged_s = _staging_seconds(device, torch.zeros(count))
+        staging = _staging_rate(device, torch.ones(sizes.staged // 4))
     finally:
         device.close()
-    rates = sizes.pinned / staged_s, 1e9 * sizes.pinned / up_ns, 1e9 * sizes.pinned / down_ns
+    rates = staging, 1e9 * sizes.pinned / up_ns, 1e9 * sizes.pinned / down_ns
     feed = Feed(eager_ns / 1e9, 0.0, *rates)
     return GpuRates(products, 2e9 * sizes.copied / copied_ns, node_ns / 1e9, feed)
 
 
-def _staging_seconds(device: Device, values: torch.Tensor) -> float:
-    """The median seconds in which the host copies values to where the device fetches them."""
+def _staging_rate(device: Device, values: torch.Tensor) -> float:
+    """The bytes per second that the host copies to where the device fetches them."""
     taken = []
     for _ in range(7):
         begun = time.perf_counter()
         device.bring(values)
         taken.append(time.perf_counter() - begun)
-    return statistics.median(taken[1:])
+    return values.nbytes / statistics.median(taken[1:])
 
 
 def _leave(far: torch.Tensor, near: torch.Tensor) -> None:
@@ -131,7 +135,11 @@ def _product_ns(device: Device, name: str, rows: int) -> float:
     products, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
     products.allow_tf32 = name == "tf32"
     try:
-        return statistics.median(time_nodes(device, [product] * 8))
+        end = time.perf_counter() + WORKED_S
+        while True:  # at work for a while it may be slower, for the power that it takes
+            found = statistics.median(time_nodes(device, [product] * 8))
+            if time.perf_counter() > end:
+                return found
     finally:
         products.allow_tf32 = before
 
