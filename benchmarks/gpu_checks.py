@@ -165,11 +165,11 @@ def kernels(bench: Bench) -> Iterator[Line]:
 
 def steps(bench: Bench) -> Iterator[Line]:
     """Steps beside torch's on the same device, in turns: eager, and as one CUDA graph."""
-    for precision in ("float32", "bf16"):
-        for name, net in bench.nets().items():
-            for size in net.sizes:
-                line: Line = {"net": name, "batch": size, "precision": precision}
-                yield tried(line, lambda net=net, size=size, how=precision: race(bench, net, size, how))  # type: ignore[misc]
+    cases = [(precision, name, size) for precision in ("float32", "bf16") for name in bench.nets() for size in (0, 1)]
+    for precision, name, size in [*cases, ("tf32", "cnn", 1), ("tf32", "gpt", 1)]:
+        net = bench.nets()[name]
+        line: Line = {"net": name, "batch": net.sizes[size], "precision": precision}
+        yield tried(line, lambda net=net, size=size, how=precision: race(bench, net, net.sizes[size], how))  # type: ignore[misc]
 
 
 def chain(bench: Bench) -> Iterator[Line]:

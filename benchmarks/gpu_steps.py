@@ -112,6 +112,19 @@ class Cast(torch.nn.Module):
             return self.module(*batch)
 
 
+class Rounded(torch.nn.Module):
+    """A module of which products may be of TF32, whoever has switched it off: forward here, and backward after it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+        """The loss."""
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+        return self.module(*batch)
+
+
 def torch_step(module: torch.nn.Module, descent: torch.optim.Optimizer, batch: tuple[torch.Tensor, ...]) -> float:
     """A step of torch; gives its loss."""
     descent.zero_grad()
@@ -158,16 +171,18 @@ def race(bench: Bench, net: Net, size: int, precision: str) -> Line:
 
     The loss of every step is brought home before the next begins; in a run all are left to the end by torch, and ours
     gives each as it comes. Batches lie on the device, and graphs copy them to where they read, as torch's documentation
-    shows. Under ``bf16`` torch steps inside its autocast. Nobody uses TF32: a device of ours that is open switches it
-    off, and torch's graph is captured before one is.
+    shows. Under ``bf16`` torch steps inside its autocast. Nobody uses TF32 but under ``tf32``: a device of ours that is
+    open switches it off, and torch's graph is captured before one is.
     """
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     graph, batch, module = made(net, size)
     near = tuple(tensor.to(bench.torch) for tensor in batch)
     module.to(bench.torch)
     descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
     if precision == "bf16":
         module = Cast(module, bench.torch.type)
+    if precision == "tf32":
+        module = Rounded(module)
     eager = Rival.eager(module, descent, near, bench.run)
     wanted = [float(eager.step()) for _ in range(3)]
     rivals = {"torch": eager}

@@ -1,7 +1,7 @@
 """What is used of torch that it does not document: all of it is named here, and nowhere else.
 
-Checked with torch 2.13, and with no other but 2.11, the oldest that is taken: imports and operators on CPUs, and what
-is of CUDA. Where a release lacks a name, what uses it does without, or says so.
+Checked with torch 2.13, and with no other but 2.11, the oldest that is taken: imports and operators on CPUs, and all on
+GPUs. Where a release lacks a name, what uses it does without, or says so.
 """
 
 # pyright: reportPossiblyUnboundVariable=false, reportPrivateImportUsage=false
@@ -192,7 +192,7 @@ def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
 def leave_capture(device: torch.device, pool: Any) -> None:
     """Undo what beginning a capture has done, once the driver has refused it: torch ends only what went well.
 
-    Until then its allocator gives the stream memory of the graph's pool alone, and its generator takes every draw for one
+    Until then its allocator gives the stream memory of the graph's pool alone, and its generator takes draws for those
     of the graph.
 
     Args:

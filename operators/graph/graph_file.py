@@ -216,7 +216,7 @@ def _operator(name: Entry, entry: Entry) -> AbstractOperator:
         rounds, gives, folds = (
             tuple(each.string() for each in item[name].elements()) for name in ("rounds", "gives", "folds")
         )
-        return MixedPrecision(found, rounds, gives, folds, item["back"].string())
+        return MixedPrecision(found, rounds, gives, folds, item["back"].string(), tf32=item["tf32"].boolean())
     with _Located(name):
         kind = OPERATORS.lookup(name.string())
     known = {field.name: str(field.type) for field in fields(kind)}  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, final
 
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.operators.precision.autocast_policy import names_dtype, policy_of
-from maniple.operators.precision.mixed_precision import MixedPrecision
+from maniple.operators.precision.mixed_precision import MixedPrecision, in_tf32
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ __all__: list[str] = []
 PRECISION = "precision"
 SCALED = "fp16"
 """The precision under which the loss is scaled."""
-PRECISIONS = {"float32": "", "bf16": "bfloat16", "fp16": "float16"}
+TF32 = "tf32"
+"""The precision under which GPUs round what products multiply, and nothing else changes."""
+PRECISIONS = {"float32": "", TF32: "", "bf16": "bfloat16", "fp16": "float16"}
 """What a plan may say, and the half that it means."""
 
 
@@ -54,9 +56,11 @@ def apply_semantics(graph: Graph, semantics: Mapping[str, str]) -> Graph:
         RequestError: the graph has nothing that could be a half.
     """
     operators = [node.operator.under(semantics) for node in graph.nodes]
-    half = PRECISIONS[semantics.get(PRECISION, "float32")]
-    if half:
+    precision = semantics.get(PRECISION, "float32")
+    if half := PRECISIONS[precision]:
         operators = _in_precision(graph, operators, half)
+    elif precision == TF32:
+        operators = _in_tf32(graph, operators)
     if all(found is node.operator for found, node in zip(operators, graph.nodes, strict=True)):
         return graph
     return graph.with_operators(operators)
@@ -65,6 +69,18 @@ def apply_semantics(graph: Graph, semantics: Mapping[str, str]) -> Graph:
 def is_scaled(graph: Graph) -> bool:
     """Whether the loss of a graph that was rewritten is scaled: gradients in float16 would become zero."""
     return any(tensor.dtype == "float16" for tensor in graph.tensors)
+
+
+def _in_tf32(graph: Graph, operators: list[AbstractOperator]) -> list[AbstractOperator]:
+    dtypes = {tensor.id: tensor.dtype for tensor in graph.tensors}
+    found: list[AbstractOperator] = []
+    for node, operator in zip(graph.nodes, operators, strict=True):
+        read = tuple(None if operand is None else dtypes[operand] for operand in node.operands)
+        product = policy_of(operator) == "half" and "float32" in read
+        found.append(in_tf32(operator, read, node.name) if product else operator)
+    if all(new is old for new, old in zip(found, operators, strict=True)):
+        raise RequestError(f"plan: semantics.precision: graph {graph.name!r} has no product of float32; leave it out")
+    return found
 
 
 def _in_precision(graph: Graph, operators: list[AbstractOperator], half: str) -> list[AbstractOperator]:

@@ -95,9 +95,13 @@ class Schema:
 Overload = torch_internals.Overload
 
 
+_UNTAGGED = frozenset(("leaky_relu", "leaky_relu_", "celu_", "elu_", "hardsigmoid_", "hardtanh_", "selu_"))
+"""Operators of single elements that torch 2.11 does not tag as such."""
+
+
 def is_pointwise(target: Overload) -> bool:
-    """Whether torch tags an operator as one of single elements."""
-    return torch.Tag.pointwise in target.tags
+    """Whether torch tags an operator as one of single elements, or should."""
+    return torch.Tag.pointwise in target.tags or target.overloadpacket.__name__ in _UNTAGGED
 
 
 def is_random(target: Overload) -> bool:

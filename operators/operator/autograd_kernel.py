@@ -19,7 +19,7 @@ from maniple.operators.operator.recorded_pass import (
     served_places,
 )
 from maniple.operators.recording.compiled_tape import Written, bind_calls
-from maniple.operators.recording.tape import reads_of
+from maniple.operators.recording.tape import Made, reads_of
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 
@@ -161,18 +161,15 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors, *, promoted: bool
     readable = reads.operand_places(len(known))
     if reads.results and any(role == "operand" and place not in readable for role, place in tape.reads.values()):
         return None
-    given = {number: _as_made(role, there[role][place]) for number, (role, place) in tape.reads.items()}
+    made = {number: each for call in found.calls for number, each in zip(call.results, call.made, strict=False)}
+    given = {number: _as_made(there[role][place], made.get(number)) for number, (role, place) in tape.reads.items()}
     if promoted and not promotes(
         tape.calls, {number: there[role][place] for number, (role, place) in tape.reads.items()}
     ):
         return None
-    pairs = list(zip(wanted, found.gradients, strict=True))
-    written = [
-        Written(made, cast("Tensor", targets[place]), place in tensors.adds)
-        for place, made in pairs
-        if made is not None
-    ]
-    empty = _stepped_over(tensors, targets, {place for place, made in pairs if made is not None})
+    pairs = [(place, number) for place, number in zip(wanted, found.gradients, strict=True) if number is not None]
+    written = [Written(number, cast("Tensor", targets[place]), place in tensors.adds) for place, number in pairs]
+    empty = _stepped_over(tensors, targets, {place for place, _ in pairs})
     run = bind_calls(tape.calls, given, written)
     if not empty:
         return run
@@ -185,14 +182,18 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors, *, promoted: bool
     return run_on_zeros
 
 
-def _as_made(role: str, value: Tensor | Callable[[], Tensor] | None) -> Tensor | Callable[[], Tensor]:
+def _as_made(value: Tensor | Callable[[], Tensor] | None, made: Made | None) -> Tensor | Callable[[], Tensor]:
     """A value as the tape knows it.
 
     What forward made lay in memory of its own when it was recorded, and torch reads statistics as if it always did; in
-    a region it may lie between what other tiles of this memory made.
+    a region it may lie between what other tiles of this memory made. Where it lies as it was made, it is read there.
+
+    Args:
+        value: As it lies.
+        made: How a call of forward made it; None: it was given.
     """
-    if isinstance(value, Tensor) and role in {"result", "saved"} and not value.is_contiguous():
-        return value.contiguous
+    if isinstance(value, Tensor) and made is not None and not value.is_contiguous():
+        return value if value.stride() == made[2] else value.contiguous
     return cast("Tensor | Callable[[], Tensor]", value)
 
 
@@ -248,6 +249,7 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
             values, given = zip(*pairs, strict=True)
             if operator.counts_storage:
                 given = tuple(gradient.clone() for gradient in given)
+            given = tuple(map(_laid_alike, given, values))
             gradients = torch.autograd.grad(values, wanted, given, allow_unused=True)
         each = iter(gradients)
         for place, (whole, target) in enumerate(zip(operand_gradients, targets, strict=True)):
@@ -261,6 +263,17 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
                 _put(tensors, place, target)(gradient)
 
     return run
+
+
+def _laid_alike(gradient: Tensor, value: Tensor) -> Tensor:
+    """A gradient that lies as the value whose it is.
+
+    torch keeps what cuDNN made of an attention by how queries, keys and values lie, and reads each further gradient of
+    a result as that of the first one lay.
+    """
+    if not value.is_cuda or gradient.stride() == value.stride():
+        return gradient
+    return torch.empty_like(value, dtype=gradient.dtype).copy_(gradient)
 
 
 def _check(context: TileContext, found: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
+from maniple.operators.operator.torch_operator import Keeping, results_of
 from maniple.operators.recording.tape import Call, NotRecordable, Recorder, Watch, cut, reads_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ __all__: list[str] = []
 
 HALVES = (torch.bfloat16, torch.float16)
 
-Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device, int]
+"""Shape, stride, dtype, device, and on a GPU how many elements behind a multiple of ``LINE`` bytes it begins."""
+LINE = 16
+"""Bytes that a kernel of a GPU reads at once, at most."""
 
 
 @final
@@ -148,7 +152,7 @@ def does_save(context: TileContext, operands: Sequence[Tensor | None], results: 
         results: the results, or their gradients.
     """
     operator = cast("TorchOperator", context.operator)
-    if not operator.saves:
+    if not (operator.saves or operator.keeps):
         return False
     placed = replace(context, stream=None, cores=1, training=True)
     layouts = Layouts(_compact(operands), _compact(results), served_places(context, operands))
@@ -191,7 +195,7 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
         with Recorder([tensor for tensor in (*operands, *drawn, *given) if tensor is not None]) as tape, Watch():
             with torch.enable_grad():
                 found = operator.forward(context, (*operands, *drawn))
-            results = found if isinstance(found, tuple) else (found,)
+            results = results_of(found)
             forward = len(tape.calls)
             pairs = [(r, g) for r, g in zip(results, given, strict=True) if g is not None and r.requires_grad]
             wanted = [cast("Tensor", operands[place]) for place in layouts.wanted]
@@ -200,7 +204,7 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
                 values, seeds = zip(*pairs, strict=True)
                 gradients = torch.autograd.grad(values, wanted, seeds, allow_unused=True)
         ends = tuple(tape.number(tensor) for tensor in results)
-        saved = _saved(tape.calls[:forward], operator.saves if saving else ())
+        saved = _saved(tape, forward, operator, found) if saving else ()
         return RecordedPass(
             tuple(map(_without_unread, tape.calls)),
             forward,
@@ -260,15 +264,25 @@ def _without_unread(call: Call) -> Call:
     return call
 
 
-def _saved(calls: Sequence[Call], wanted: Sequence[tuple[str, int]]) -> tuple[int, ...]:
-    """The numbers of the values that forward saves: what the first call of a name gives at a place.
+def _saved(tape: Recorder, forward: int, operator: TorchOperator, given: object) -> tuple[int, ...]:
+    """The numbers of the values that forward saves: those that it gives, or what the first call of a name gives.
 
-    Each is looked for from the call on that gave the one before it.
+    Each call is looked for from that on which gave the one before it.
+
+    Args:
+        tape: The tape.
+        forward: So many of its calls are forward's.
+        operator: The operator.
+        given: What forward gave.
     """
+    if operator.keeps:
+        if not isinstance(given, Keeping):
+            raise NotRecordable("torch has no kernel for this tile that gives what is saved")
+        return tuple(tape.number(tensor) for tensor in given.saved)
     found: list[int] = []
-    rest = iter(calls)
+    rest = iter(tape.calls[:forward])
     call = next(rest, None)
-    for name, place in wanted:
+    for name, place in operator.saves:
         while call is not None and (call.name != name or call.results[place] is None):
             call = next(rest, None)
         if call is None:
@@ -278,14 +292,17 @@ def _saved(calls: Sequence[Call], wanted: Sequence[tuple[str, int]]) -> tuple[in
 
 
 def _layout(tensor: Tensor | None) -> Layout | None:
-    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    if tensor is None:
+        return None
+    beside = int(tensor.storage_offset()) % max(1, LINE // tensor.element_size()) if tensor.is_cuda else 0
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, beside
 
 
 def _in_single(layout: Layout | None) -> Layout | None:
     if layout is None or layout[2] not in HALVES:
         return layout
-    shape, stride, _, device = layout
-    return shape, stride, torch.float32, device
+    shape, stride, _, device, beside = layout
+    return shape, stride, torch.float32, device, beside
 
 
 def _compact(tensors: Sequence[Tensor | None]) -> tuple[Layout | None, ...]:
@@ -293,15 +310,18 @@ def _compact(tensors: Sequence[Tensor | None]) -> tuple[Layout | None, ...]:
     found: list[Layout | None] = []
     for tensor in tensors:
         stride = () if tensor is None else torch.empty(tensor.shape, device="meta").stride()
-        found.append(None if tensor is None else (tensor.shape, stride, tensor.dtype, tensor.device))
+        found.append(None if tensor is None else (tensor.shape, stride, tensor.dtype, tensor.device, 0))
     return tuple(found)
 
 
 def _zeros(layout: Layout | None) -> Tensor | None:
     if layout is None:
         return None
-    shape, stride, dtype, device = layout
-    return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+    shape, stride, dtype, device, beside = layout
+    if not beside:
+        return torch.empty_strided(shape, stride, dtype=dtype, device=device).zero_()
+    span = 1 + sum((extent - 1) * step for extent, step in zip(shape, stride, strict=True))
+    return torch.zeros(beside + max(0, span), dtype=dtype, device=device).as_strided(shape, stride, beside)
 
 
 class _NoStream:

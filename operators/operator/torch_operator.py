@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels
 
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
     from maniple.operators.operator.operator import TileContext
     from maniple.operators.operator.random_stream import RandomStream
     from maniple.operators.rules.tile import Tile
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What a forward gives that says itself which values backward reads.
+
+    Args:
+        results: The results.
+        saved: One per saved region of the rule.
+    """
+
+    results: tuple[Tensor, ...]
+    saved: tuple[Tensor, ...]
 
 
 class AbstractDrawn(ABC):
@@ -68,6 +83,11 @@ class TorchOperator(AbstractOperator):
         return ()
 
     @property
+    def keeps(self) -> bool:
+        """Whether ``forward`` gives what is saved itself, where there is a kernel that gives it: a ``Keeping``."""
+        return False
+
+    @property
     def served(self) -> tuple[int, ...] | None:
         """The operands whose gradients read what is saved; None: all."""
         return None
@@ -80,8 +100,7 @@ class TorchOperator(AbstractOperator):
     def compute(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         """The tile's results, of the random numbers of the step that runs."""
         drawn = self.bind_draws(context, operands)
-        found = self.forward(context, (*operands, *(draw() for draw in drawn)))
-        return found if isinstance(found, tuple) else (found,)
+        return results_of(self.forward(context, (*operands, *(draw() for draw in drawn))))
 
     @property
     def counts_storage(self) -> bool:
@@ -89,7 +108,9 @@ class TorchOperator(AbstractOperator):
         return False
 
     @abstractmethod
-    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | tuple[Tensor, ...]:
+    def forward(
+        self, context: TileContext, operands: tuple[Tensor | None, ...]
+    ) -> Tensor | tuple[Tensor, ...] | Keeping:
         """The tile's results, of the shapes of its result rects; where the result folds, its contribution.
 
         It writes to none of the operands, and reads nothing but them, the context and the attributes. It is called
@@ -127,3 +148,10 @@ class TorchOperator(AbstractOperator):
         stream = context.stream
         dtype = next(tensor.dtype for tensor in operands if tensor is not None and tensor.is_floating_point())
         return tuple(partial(each.draw, stream, dtype) for each in wanted)
+
+
+def results_of(found: Tensor | tuple[Tensor, ...] | Keeping) -> tuple[Tensor, ...]:
+    """The results among what a forward gave."""
+    if isinstance(found, Keeping):
+        return found.results
+    return found if isinstance(found, tuple) else (found,)

@@ -21,6 +21,7 @@ BUILT_SEMANTICS = (
     ("precision", "float32"),
     ("precision", "bf16"),
     ("precision", "fp16"),
+    ("precision", "tf32"),
 )
 """What a plan may change of results by intent."""
 

@@ -18,6 +18,7 @@ from maniple.operators.operator.operator import BackwardTensors, ForwardTensors,
 from maniple.operators.operator.recorded_pass import HALVES
 from maniple.operators.operator.scratchpad import Scratchpad
 from maniple.operators.precision.arithmetic import Arithmetic, arithmetic_of, is_tape, unread
+from maniple.runtime.devices.multiplication import MULTIPLICATION
 from maniple.runtime.storage.copy_kernels import torch_dtype
 
 if TYPE_CHECKING:
@@ -88,11 +89,26 @@ class _Exchange:
             calls.then(partial(tensor.copy_, views[single]))
 
 
+def _in_tf32(run: Callable[[], None], tensors: Sequence[Tensor | None]) -> Callable[[], None]:
+    """A body whose products may be of TF32, on CUDA; elsewhere it is as it was."""
+    if not any(tensor is not None and tensor.is_cuda for tensor in tensors):
+        return run
+
+    def rounded() -> None:
+        with MULTIPLICATION.tf32():
+            run()
+
+    return rounded
+
+
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """The inner operator's forward, of what is rounded as it is read, rounded as it is written."""
     mixed = cast("MixedPrecision", context.operator)
-    arithmetic = arithmetic_of(mixed, (*tensors.operands, *tensors.results))
+    everything = (*tensors.operands, *tensors.results)
     inner = replace(context, operator=mixed.inner)
+    if mixed.tf32:
+        return _in_tf32(mixed.inner.variant(everything).bind_forward(inner, tensors), everything)
+    arithmetic = arithmetic_of(mixed, everything)
     if arithmetic == "promoted" and is_tape(mixed):
         found = autograd_kernel.bind_promoted_forward(inner, tensors)
         if found is not None:
@@ -120,7 +136,10 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     """The inner operator's backward; what it gives is float32."""
     mixed, inner = cast("MixedPrecision", context.operator), context
     everything = (*tensors.operand_gradients, *tensors.result_gradients, *tensors.operands)
-    arithmetic, inner = arithmetic_of(mixed, everything), replace(context, operator=mixed.inner)
+    inner = replace(context, operator=mixed.inner)
+    if mixed.tf32:
+        return _in_tf32(mixed.inner.variant(everything).bind_backward(inner, tensors), everything)
+    arithmetic = arithmetic_of(mixed, everything)
     if arithmetic == "promoted" and is_tape(mixed):
         found = autograd_kernel.bind_promoted_backward(inner, tensors)
         if found is not None:

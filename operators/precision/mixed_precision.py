@@ -46,6 +46,7 @@ class MixedPrecision(AbstractOperator):
         gives: the dtype of each result.
         folds: the factors whose parts would fold into a half: split, it is composed.
         back: the half that gradients of results are rounded to as backward reads them; "": they are read as they come.
+        tf32: whether a GPU may round what it multiplies to the 10 bits of TF32; nothing else changes.
     """
 
     inner: AbstractOperator
@@ -53,6 +54,7 @@ class MixedPrecision(AbstractOperator):
     gives: tuple[str, ...]
     folds: tuple[str, ...] = ()
     back: str = ""
+    tf32: bool = False
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -164,6 +166,8 @@ class MixedPrecision(AbstractOperator):
             for place, operand in enumerate(operands)
             if operand is not None and self.reads_as(place)
         }
+        if self.tf32:
+            return self.inner.compose(composition.within(_in_tf32), operands)
         singly = tuple("float32" if dtype in HALF_DTYPES else dtype for dtype in self.gives)
         if self.inner.exchanges():
             results = self.inner.compose(composition.within(lambda own, given: _singly(own, given, rounding)), operands)
@@ -183,6 +187,22 @@ def pass_on(context: TileContext, value: Tensor) -> Tensor:
     """The function of a cast: what it is given, which is rounded on the way out."""
     del context
     return value.clone()
+
+
+def in_tf32(operator: AbstractOperator, dtypes: tuple[str | None, ...], where: str) -> MixedPrecision:
+    """An operator of which a GPU may round what it multiplies to TF32.
+
+    Args:
+        operator: a product.
+        dtypes: of its operands.
+        where: what messages call it.
+    """
+    return MixedPrecision(operator, (), operator.result_dtypes(dtypes, where), tf32=True)
+
+
+def _in_tf32(own: AbstractOperator, operands: tuple[Handle | None, ...]) -> AbstractOperator:
+    dtypes = tuple(None if operand is None else operand.dtype for operand in operands)
+    return in_tf32(own, dtypes, own.name)
 
 
 def _singly(

@@ -33,9 +33,12 @@ _ASKS = frozenset(
     )
 )
 """What torch calls where a program asks of what shape a tensor is, and how it lies."""
+_TELLS = frozenset(("_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"))
+"""What gives extents of what it read beside tensors."""
 _OF_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
 Made = tuple[torch.Size, torch.dtype, tuple[int, ...]]
-_DETACH = torch.ops.aten.detach.default
+_SAME = frozenset((torch.ops.aten.detach.default, torch.ops.aten.alias.default))
+"""What torch calls for another tensor of the same value, as autograd keeps one."""
 _LEAVES = frozenset(("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage"))
 """Methods by which values leave torch, of which a `Recorder` does not hear."""
 
@@ -139,8 +142,9 @@ class Recorder(TorchDispatchMode):
         found = func(*args, **(kwargs or {}))
         several = isinstance(found, list | tuple)
         made = tuple(cast("Sequence[object]", found)) if several else (found,)
-        if any(item is not None and not isinstance(item, Tensor) for item in made):
-            if func.overloadpacket.__name__ not in _ASKS:
+        name = func.overloadpacket.__name__
+        if any(item is not None and not isinstance(item, Tensor) for item in made) and name not in _TELLS:
+            if name not in _ASKS:
                 raise NotRecordable(f"{func} gives what is no tensor")
             return found
         if changed is not None:
@@ -155,7 +159,7 @@ class Recorder(TorchDispatchMode):
         is_view = any(end.alias_info is not None for end in schema.returns)
         if all(item is None or id(item) in self._number for item in made):
             return found
-        if func is _DETACH:  # the same value
+        if func in _SAME:
             self._number[id(found)] = self._number[id(args[0])]
             self._same.append(cast("Tensor", found))
             return found

@@ -6,7 +6,6 @@ Two ranks may use one device: each has its own context and its own share of the 
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,12 +18,13 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.host_allocation import Taken
-from maniple.process.torch_internals import allow_tf32_in_convolutions, current_stream_number, leave_capture
+from maniple.process.torch_internals import current_stream_number, leave_capture
 from maniple.runtime.devices.cuda_memory import CudaIpcMemory, PinnedFileMemory
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.device import Captured, Device, Refused
 from maniple.runtime.devices.device_peaks import NO_CAPTURE, give_back, peaks_of
 from maniple.runtime.devices.memory_budget import MemoryBudget
+from maniple.runtime.devices.multiplication import MULTIPLICATION
 from maniple.runtime.devices.peer_memory import PeerMemory
 from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
@@ -88,58 +88,6 @@ def in_turn(body: Callable[..., object]) -> Callable[..., object]:
 
 
 @final
-class _ExactMultiplication:
-    """TF32 is off while a device is open: numbers of 10 bits would make results depend on how an operator is cut.
-
-    So are sums of halves in halves, of the parts into which torch cuts a product. torch has all but one of these on.
-    The switches are the process's; they are as before once the last device is closed.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open = 0
-        self._before = False, False
-        self._halves = True, True
-
-    def open(self) -> None:
-        """Switch it off, if this is the first device."""
-        with self._lock:
-            self._open += 1
-            if self._open == 1:
-                products = torch.backends.cuda.matmul
-                self._before = bool(torch.backends.cudnn.allow_tf32), bool(products.allow_tf32)
-                self._halves = (
-                    bool(products.allow_bf16_reduced_precision_reduction),
-                    bool(products.allow_fp16_reduced_precision_reduction),
-                )
-                _allow_tf32(convolutions=False, products=False)
-                _allow_sums_in_halves(bfloat16=False, float16=False)
-
-    def close(self) -> None:
-        """Put it back, if this was the last one."""
-        with self._lock:
-            self._open -= 1
-            if self._open == 0:
-                convolutions, products = self._before
-                _allow_tf32(convolutions=convolutions, products=products)
-                bfloat16, float16 = self._halves
-                _allow_sums_in_halves(bfloat16=bfloat16, float16=float16)
-
-
-def _allow_tf32(*, convolutions: bool, products: bool) -> None:
-    allow_tf32_in_convolutions(convolutions)
-    torch.backends.cuda.matmul.allow_tf32 = products
-
-
-def _allow_sums_in_halves(*, bfloat16: bool, float16: bool) -> None:
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = bfloat16
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = float16
-
-
-_exact_multiplication = _ExactMultiplication()
-
-
-@final
 class CudaDevice(Device):
     """A CUDA device as one processor uses it; see `Device`.
 
@@ -165,7 +113,7 @@ class CudaDevice(Device):
         self.tasks, self.arrivals, self.departures = self._streams
         self._peer_memories = (CudaIpcMemory(self.device), PinnedFileMemory())
         self._sources: dict[tuple[int, int], tuple[torch.cuda.Stream, torch.cuda.Event]] = {}
-        _exact_multiplication.open()
+        MULTIPLICATION.open()
         self._pool: Any = None  # a handle of torch's
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
         """Those that share the pool; none once one was refused, for torch may take the pool for one in use."""
@@ -296,4 +244,4 @@ class CudaDevice(Device):
         """See `Device.close`."""
         for stream in self._streams:
             stream.close()
-        _exact_multiplication.close()
+        MULTIPLICATION.close()

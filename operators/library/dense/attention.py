@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from maniple.operators.operator.builder import Tensor as Handle
     from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.operator import TileContext
-
+    from maniple.operators.operator.torch_operator import Keeping
 
 FUSED_RANK = 4
-"""The dimensions of what torch's fused kernel takes: samples, heads, queries or keys, features."""
+"""The dimensions of what torch's fused kernels take: samples, heads, queries or keys, features."""
 
 
 @final
@@ -40,9 +40,9 @@ class Attention(TorchOperator):
     the maximum, the sum of exponentials and the sum of weighted values fold, as the blocks of Dao et al.,
     FlashAttention, 2022, section 3.1, do.
 
-    Forward is torch's fused kernel, which gives the logarithm of each query's sum of exponentials besides; backward
-    reads that, and computes no score again but within its own kernel. The gradient of a mask has no such kernel: all is
-    computed again for it. Where weights are dropped they are kept, as torch keeps them.
+    Forward is one of torch's fused kernels, which give the logarithm of each query's sum of exponentials besides;
+    backward reads that, and computes no score again but within its own kernel. The gradient of a mask has no such
+    kernel: all is computed again for it. Where weights are dropped they are kept, as torch keeps them.
 
     Operands: queries, keys, values, and a mask (bool: what takes part; float: added to the scores).
 
@@ -81,9 +81,12 @@ class Attention(TorchOperator):
     @property
     def saves(self) -> tuple[tuple[str, int], ...]:
         """See ``TorchOperator.saves``."""
-        return (
-            (("_softmax", 0), ("mul", 0)) if self.dropout_p else (("_scaled_dot_product_flash_attention_for_cpu", 1),)
-        )
+        return (("_softmax", 0), ("mul", 0)) if self.dropout_p else ()
+
+    @property
+    def keeps(self) -> bool:
+        """See ``TorchOperator.keeps``: the logarithms."""
+        return not self.dropout_p
 
     @property
     def served(self) -> tuple[int, ...] | None:
@@ -144,7 +147,7 @@ class Attention(TorchOperator):
         part = Rect((*rect.lo[:-1], 0), (*rect.hi[:-1], extents["t"]))
         return (DropFactors(self.dropout_p, tuple(whole), part),)
 
-    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor:
+    def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> Tensor | Keeping:
         """See ``TorchOperator.forward``."""
         query, key, value, mask, *drawn = operands
         if query is None or key is None or value is None:
@@ -160,10 +163,12 @@ class Attention(TorchOperator):
             # No query of the tile sees a later key.
             key, value = key[..., :end, :], value[..., :end, :]
             mask = mask if mask is None else mask[..., :end]
-        return self._fused(query, key, value, mask, along=along)
+        return self._attend(query, key, value, mask, along=along)
 
-    def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, along: bool) -> Tensor:
-        """Attention by torch's fused kernel, or as torch computes it where it has none.
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, along: bool
+    ) -> Tensor | Keeping:
+        """Attention by a fused kernel, or as torch computes it where it has none.
 
         Args:
             query: The queries.
@@ -174,27 +179,29 @@ class Attention(TorchOperator):
         """
         from torch.nn import functional as F
 
-        from maniple.operators.operator.aten_overload import fused_attention
+        from maniple.operators.library.dense.fused_attention import attend
+        from maniple.operators.operator.torch_operator import Keeping
 
-        if query.is_cuda or query.ndim > FUSED_RANK or (mask is not None and mask.requires_grad):
-            grouped = query.shape[-3] != key.shape[-3]
-            return F.scaled_dot_product_attention(
-                query, key, value, mask, is_causal=along, scale=self.scale, enable_gqa=grouped
-            )
-        scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
-        width = value.shape[-1]
-        deepest = max(query.shape[-1], width)
-        given = [_as_fused(tensor, deepest) for tensor in (query, key, value)]
-        mask = None if mask is None else _added(mask, query)[(None,) * (FUSED_RANK - mask.ndim)]
-        found, _ = fused_attention(*given, 0.0, along, attn_mask=mask, scale=scale)
-        found = found if deepest == width else found[..., :width]
-        return found if query.ndim == FUSED_RANK else found[0]
+        if query.ndim <= FUSED_RANK and not (mask is not None and mask.requires_grad):
+            scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
+            first, second, third = (tensor[(None,) * (FUSED_RANK - query.ndim)] for tensor in (query, key, value))
+            rows = None if mask is None else mask[(None,) * (FUSED_RANK - mask.ndim)]
+            found = attend(first, second, third, rows, scale, along=along)
+            if found is not None:
+                result, lse = found
+                return Keeping((result if query.ndim == FUSED_RANK else result[0],), (lse,))
+        grouped = query.shape[-3] != key.shape[-3]
+        return F.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=along, scale=self.scale, enable_gqa=grouped
+        )
 
     def _dropped(
         self, context: TileContext, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, factors: Tensor
     ) -> Tensor:
         """Attention whose weights are multiplied by factors; keys are not repeated for the queries of a group."""
         import torch
+
+        from maniple.operators.library.dense.fused_attention import added
 
         scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
         keys, values = key.reshape(-1, *key.shape[-2:]), value.reshape(-1, *value.shape[-2:])
@@ -203,7 +210,7 @@ class Attention(TorchOperator):
         scores = torch.baddbmm(queries.new_zeros(()), queries, keys.mT, beta=0, alpha=scale).view(shape)
         # Added, for then the gradient of the scores asks for no mask.
         for seen in (mask, self._causal_mask(context, key)):
-            scores = scores if seen is None else scores + _added(seen, scores)
+            scores = scores if seen is None else scores + added(seen, scores)
         weights = (scores.softmax(-1) * factors).view(keys.shape[0], -1, key.shape[-2])
         return torch.bmm(weights, values).view(*query.shape[:-1], value.shape[-1])
 
@@ -227,7 +234,9 @@ class Attention(TorchOperator):
         def weigh(
             context: TileContext, query: Tensor, key: Tensor, mask: Tensor | None, top: Tensor, value: Tensor
         ) -> Tensor:
-            return exponentials(context, query, key, mask, top) @ _repeat(value, query)
+            from maniple.operators.library.dense.fused_attention import repeated
+
+            return exponentials(context, query, key, mask, top) @ repeated(value, query)
 
         def mean(context: TileContext, total: Tensor, weighted: Tensor) -> Tensor:
             del context
@@ -242,8 +251,10 @@ class Attention(TorchOperator):
 
     def _scores(self, context: TileContext, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """The scaled products of queries and keys, -inf where a query does not see a key."""
+        from maniple.operators.library.dense.fused_attention import repeated
+
         scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale
-        scores = query @ _repeat(key, query).transpose(-2, -1) * scale
+        scores = query @ repeated(key, query).transpose(-2, -1) * scale
         if mask is not None:
             scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, -inf)
         seen = self._causal_mask(context, key)
@@ -270,28 +281,6 @@ def _mask_axes(mask: Shape, query: Shape, key: Shape, full: list[str]) -> str:
     if offset < 0 or any(extent not in {1, scores[offset + axis]} for axis, extent in enumerate(mask)):
         raise RequestError(f"scaled_dot_product_attention: expected a mask for scores of shape {scores}, got {mask}")
     return " ".join(full[offset + axis] if extent == scores[offset + axis] else "1" for axis, extent in enumerate(mask))
-
-
-def _as_fused(tensor: Tensor, width: int) -> Tensor:
-    """A tensor of samples, heads, rows and so many features; zeros beside features change no product."""
-    from torch.nn import functional as F
-
-    whole = tensor[(None,) * (FUSED_RANK - tensor.ndim)]
-    whole = whole if whole.shape[-1] == width else F.pad(whole, (0, width - whole.shape[-1]))
-    return whole if whole.stride(-1) == 1 else whole.contiguous()
-
-
-def _added(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask as what is added to scores."""
-    import torch
-
-    return mask if mask.is_floating_point() else torch.where(mask, like.new_zeros(()), like.new_full((), -inf))
-
-
-def _repeat(keys: Tensor, queries: Tensor) -> Tensor:
-    """Keys or values with as many heads as the queries have."""
-    repeats = queries.shape[-3] // keys.shape[-3]
-    return keys if repeats == 1 else keys.repeat_interleave(repeats, -3)
 
 
 def _both(mask: Tensor, seen: Tensor) -> Tensor:

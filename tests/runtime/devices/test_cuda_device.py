@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
+from itertools import count
 from typing import Any
 
 import pytest
@@ -33,31 +36,11 @@ def test_a_numba_that_cannot_compile_is_refused(monkeypatch: pytest.MonkeyPatch)
         check_cuda()
 
 
-def test_tf32_is_off_and_halves_are_added_up_in_float32_while_any_device_is_open() -> None:
-    switches = cuda_device._ExactMultiplication()
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    try:
-        cuda_device._allow_tf32(convolutions=True, products=False)
-        switches.open()
-        switches.open()
-        switches.close()
-        assert not torch.backends.cudnn.allow_tf32
-        products = torch.backends.cuda.matmul
-        assert not products.allow_tf32
-        assert not products.allow_bf16_reduced_precision_reduction  # sums of halves are float32
-        assert not products.allow_fp16_reduced_precision_reduction
-        switches.close()
-        assert torch.backends.cudnn.allow_tf32
-        assert products.allow_bf16_reduced_precision_reduction
-        assert products.allow_fp16_reduced_precision_reduction
-    finally:
-        cuda_device._allow_tf32(convolutions=before[0], products=before[1])
-
-
 def unopened() -> CudaDevice:
     """A device without hardware, for what asks torch alone."""
     device = CudaDevice.__new__(CudaDevice)
     device.device, device._pool = torch.device("cuda", 0), None
+    device._graphs = weakref.WeakSet()
     return device
 
 
@@ -89,16 +72,35 @@ def test_a_capture_has_no_memory_of_the_first_run_beside_its_own(
             raise RuntimeError("a synchronisation\nmore")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (7, 0))
+    handles = count(1)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(handles)))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: log.append("given back"))
+    monkeypatch.setattr(cuda_device, "leave_capture", lambda device, pool: log.append(("left", pool)))
     device = unopened()
-    device.capture([part])
-    begun = ["given back", ("begin", (7, 0), "thread_local"), "part", "end"]
-    assert log == [*begun, "part" if refused else "replay"]
+    first = device.capture([part])
+    begun = ["given back", ("begin", (0, 1), "thread_local"), "part", "end"]
+    assert log == [*begun, *([("left", (0, 1)), "part"] if refused else ["replay"])]
     log.clear()
     device.capture([])
-    assert log[1] == begun[1], "graphs of a device share their memory"
+    shared = (0, 2) if refused else (0, 1)
+    assert log[1] == ("begin", shared, "thread_local"), "graphs of a device share their memory, but for one refused"
+    del first
+
+
+def test_a_pool_whose_graphs_are_gone_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, handles = [], count(1)
+    Graph.log = log
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(handles)))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    device = unopened()
+    held = device.capture([])
+    device.capture([])
+    del held
+    gc.collect()
+    device.capture([])
+    assert [entry[1] for entry in log if isinstance(entry, tuple)] == [(0, 1), (0, 1), (0, 2)]
 
 
 def test_nothing_is_given_back_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
