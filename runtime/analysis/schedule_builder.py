@@ -330,7 +330,8 @@ class ScheduleBuilder:
         """The nanoseconds of a launch's tasks, worked out once for all launches that are alike."""
         rects = tuple([id(requirement.rects) for requirement in launch.requirements])
         types = tuple([requirement.region.dtype for requirement in launch.requirements])
-        key = (rects, types, processors_of(launch.points).tobytes(), launch.flops, launch.kind, launch.port)
+        how = launch.flops, launch.kind, launch.multiplies_in, launch.port
+        key = (rects, types, processors_of(launch.points).tobytes(), how)
         if key not in self._task_times:
             self._task_times[key] = task_ns(launch, self.network.rooflines)
         return self._task_times[key]

@@ -116,7 +116,7 @@ class Kernel:
     def of(cls, launch: Launch) -> Self:
         """That of a launch."""
         types = (need.region.dtype for need in launch.requirements)
-        return cls(efficiency(launch.kind), computing_type(types), launch.port)
+        return cls(efficiency(launch.kind), launch.multiplies_in or computing_type(types), launch.port)
 
 
 def computing_type(dtypes: Iterable[str]) -> str:

@@ -75,6 +75,7 @@ class Rates:
         """The best rates of a machine for a graph."""
         processors, reached = machine.processors, Rooflines.of(machine)
         types = {"float32"} | {tensor.dtype for tensor in graph.tensors if tensor.dtype in WIDTHS}
+        types |= {node.operator.multiplies_in or "float32" for node in graph.nodes}
         return cls(
             max(0.0, min(processor.launch_s for processor in processors) / NS - 0.5),
             max(processor.peak(dtype) for processor in processors for dtype in sorted(types)) * NS,

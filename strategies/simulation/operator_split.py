@@ -129,8 +129,8 @@ class _Tasks:
             uses.append((requirement.region, self.shapes.shape(self._access(requirement), there, there, boxes)))
         flops = self.flops[0 if forward else 1][busy] * launch.share
         replicated = forward and not any(self.table.folds)
-        types = computing_type(self.regions.region(region).dtype for region, _ in uses)
-        kernel = Kernel(efficiency(launch.kind), types)
+        dtype = computing_type(self.regions.region(region).dtype for region, _ in uses)
+        kernel = Kernel(efficiency(launch.kind), launch.node.operator.multiplies_in or dtype)
         return LaunchSplit(launch, self.points, busy, replicated, flops.astype(float), touched, tuple(uses), kernel)
 
     def _find_used(self, tiles: tuple[TensorRole, int] | None) -> tuple[Boxes, Column]:

@@ -65,9 +65,10 @@ def test_no_cut_of_a_launch_takes_less_than_the_bound_counts_for_it(graphs: int,
     assert compared > 0
 
 
-def test_the_bound_of_a_plan_under_a_precision_is_that_of_the_peaks_of_halves() -> None:
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_the_bound_of_a_plan_under_a_precision_is_that_of_its_peaks(precision: str) -> None:
     """On an H100 bfloat16 has 15 times the peak of float32, so a bound by that of float32 would be no bound."""
-    graph, machine, semantics = mp.Graph("wide"), Machine.preset("h100x1"), (("precision", "bf16"),)
+    graph, machine, semantics = mp.Graph("wide"), Machine.preset("h100x1"), (("precision", precision),)
     x, y = graph.input("x", (4096, 4096)), graph.input("y", (4096,), dtype="int64")
     graph.loss(graph.cross_entropy(graph.linear(graph.linear(x, 4096), 4096), y))
     plan = replace(STRATEGIES.lookup("data_parallel")().plan(Problem(graph, machine)), semantics=semantics)
