@@ -32,6 +32,8 @@ __all__: list[str] = []
 
 NODES = 8
 """Nodes of a graph at least: what a replay costs the host is shared by so many."""
+MOST_REPLAYS = 256
+"""Replays of a run at most, whatever the first one seemed to take."""
 
 
 @final
@@ -98,7 +100,7 @@ def time_nodes(device: Device, bodies: Sequence[Callable[[], object]]) -> list[f
     device.tasks.submit(capture).wait()
     (replay,) = found
     once = max(1, elapsed_ns(device, replay))
-    times = max(1, round(LEAST_S * 1e9 / once))
+    times = min(MOST_REPLAYS, max(1, round(LEAST_S * 1e9 / once)))
     return [elapsed_ns(device, replay, times) / times / len(bodies) for _ in range(RUNS)]
 
 
