@@ -1,12 +1,13 @@
 """All that a GPU can show, in one command of under eight minutes: run it first wherever there is one.
 
-    PYTHONPATH=src python benchmarks/gpu_checks.py > found.jsonl        on one GPU
-    PYTHONPATH=src python benchmarks/gpu_checks.py --device null --small       a rehearsal: no time of it means anything
+    python benchmarks/gpu_checks.py > found.jsonl                       on one GPU
+    python benchmarks/gpu_checks.py --device null --small               a rehearsal: no time of it means anything
 
-It needs no download: torch, numba, numba-cuda, numpy, msgpack, networkx. Bring the wheels of click, rich and pyzmq to
-also run the command line and `gpu_ranks.py`, whose ranks are processes; the ranks of this file are threads. Without
-scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at any
-time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
+The package must be installed (`pip install --no-deps -e .` where nothing can be downloaded), for it finds strategies by
+its entry points. It needs torch, numba, numba-cuda, numpy below 2.5, msgpack and networkx. Bring the wheels of click,
+rich and pyzmq to also run the command line and `gpu_ranks.py`, whose ranks are processes; here they are threads.
+Without scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at
+any time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
 
 The checks, in this order: doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording.
 """
@@ -56,7 +57,8 @@ def doctor(bench: Bench) -> Iterator[Line]:
     """What is here."""
     wheels = ("numba_cuda", "click", "rich", "zmq", "sklearn", "networkx", "msgpack")
     there = {name: _is_there(name) for name in wheels}
-    line: Line = {"python": platform.python_version(), "torch": torch.__version__, "wheels": there}
+    line: Line = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__}
+    line |= {"wheels": there}
     if bench.device == "cuda":
         found, driver = torch.cuda.get_device_properties(0), Path("/proc/driver/nvidia/version")
         free, total = torch.cuda.mem_get_info(0)
@@ -248,7 +250,9 @@ def _peaks(bench: Bench, net: Net) -> Line:
     left = torch.cuda.memory_allocated()
     theirs = _peak_of_torch(module, batch)
     ratios = {"over_torch": line["devices"] / theirs.devices, "reserved_over_torch": line["reserved"] / theirs.reserved}
-    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left}
+    free, total = torch.cuda.mem_get_info()
+    beside = total - free - torch.cuda.memory_reserved()  # contexts, libraries' code, and what other processes have
+    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left, "beside_torch": beside}
     return line | told | ratios | {"devices_over_predicted": line["devices"] / line["predicted"]}
 
 

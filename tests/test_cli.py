@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -163,6 +164,15 @@ def test_the_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str]) -> N
     names = {finding["name"] for finding in report["findings"]}
     assert names >= {"python", "torch", "cores", "memory", "shared memory", "ports", "torch threads"}
     assert report["ok"] is True
+
+
+def test_the_doctor_names_gpus_and_why_they_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = SimpleNamespace(name="Some GPU", total_memory=80 << 30, major=9, minor=0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: seen)
+    named, refused = doctor._gpus()
+    assert (named.value, named.ok) == ("Some GPU, 80.0 GiB, capability 9.0", True)
+    assert (refused.ok, refused.next[:15]) == (False, "--device cuda: ")
 
 
 def test_the_doctor_names_what_is_missing_and_the_next_step(

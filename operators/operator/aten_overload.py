@@ -29,6 +29,9 @@ convolution_backward: Callable[..., tuple[Tensor, Tensor, Tensor]] = _aten.convo
 The three gradients; torch gives None for those that the mask leaves out.
 """
 
+convolution_into: Callable[..., Tensor] = _aten.cudnn_convolution.out
+"""(input, weight, padding, stride, dilation, groups, benchmark, deterministic, allow_tf32, *, out): on CUDA alone."""
+
 wide_product: Callable[..., Tensor] = _aten.mm.dtype_out
 """(a, b, dtype, *, out): the product of two matrices of halves as the sums in float32 that it is; on CUDA alone."""
 

@@ -134,7 +134,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """The inner operator's backward; what it gives is float32."""
-    mixed, inner = cast("MixedPrecision", context.operator), context
+    mixed = cast("MixedPrecision", context.operator)
     everything = (*tensors.operand_gradients, *tensors.result_gradients, *tensors.operands)
     inner = replace(context, operator=mixed.inner)
     if mixed.tf32:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from maniple.operators.operator.host_memory import in_host_memory
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -105,7 +106,17 @@ def bind_rescale(
         else:
             tracker.add_(1.0)
 
-    return rescale
+    def on_device() -> None:
+        good = torch.isfinite(squares[0])
+        grown, row = value * scale.growth_factor, tracker + 1
+        grows = good & (row == scale.growth_interval)
+        value.copy_(
+            torch.where(good, torch.where(grows & torch.isfinite(grown), grown, value), value * scale.backoff_factor)
+        )
+        tracker.copy_(torch.where(good & ~grows, row, torch.zeros_like(row)))
+        skipped.add_(~good)
+
+    return rescale if in_host_memory(squares) else on_device
 
 
 @final
@@ -144,22 +155,35 @@ def bind_scaled_update(
     import torch
 
     value, gradient, states = block
-    (unscaled,) = scratchpad.views([(tuple(gradient.shape), gradient.dtype)], gradient)
+    here, own = in_host_memory(gradient), (value, *states)
+    # On a device nobody looks whether a gradient overflowed: the update is made, and taken back if one did.
+    forms = [(tuple(each.shape), each.dtype) for each in (gradient, *(() if here else own))]
+    unscaled, *before = scratchpad.views(forms, gradient)
     row = None if step.row is None else step.row.clone()
     squares = None if optimizer.clip_norm is None else step.squares.clone()
     update = optimizer.bind_update(value, unscaled, states, cores, row, squares)
 
-    def run() -> None:
-        total = float(step.squares[0])
-        if not isfinite(total):
-            return
+    def unscale() -> None:
         inverse = torch.reciprocal(step.scale.double()).float()
         torch.mul(gradient, inverse, out=unscaled)
         if row is not None and step.row is not None:
             row.copy_(step.row)
             row[0] -= step.skipped
         if squares is not None:
-            squares[0] = total * float(inverse) ** 2
-        update()
+            torch.mul(step.squares, inverse.double().square(), out=squares)
 
-    return run
+    def run() -> None:
+        if isfinite(float(step.squares[0])):
+            unscale()
+            update()
+
+    def on_device() -> None:
+        good = torch.isfinite(step.squares[0])
+        unscale()
+        for kept, each in zip(before, own, strict=True):
+            kept.copy_(each)
+        update()
+        for kept, each in zip(before, own, strict=True):
+            torch.where(good, each, kept, out=each)
+
+    return run if here else on_device

@@ -292,7 +292,9 @@ def _too_small(
     total = sum(resident.size for resident in residents)
     turns = "" if need is None or need == total else f", {need:,} B where those never alive together take turns"
     place = machine.memories[memory]
+    beyond = (total if need is None else need) - place.capacity_bytes
     return RoomError(
         f"{what} does not fit into memory {memory} (rank {place.rank}): it holds {place.capacity_bytes:,} B, and "
-        f"{total:,} B want to live there{turns}:{listed}{more}\nuse more ranks, smaller tiles, or drop regions"
+        f"{total:,} B want to live there{turns}, {beyond:,} B too many:{listed}{more}\n"
+        "use more ranks, smaller tiles, or drop regions"
     )

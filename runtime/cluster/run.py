@@ -111,7 +111,9 @@ def ways(request: LaunchRequest, launcher: Launcher) -> tuple[str, str]:
         launcher: what starts it.
     """
     asked = TRANSPORTS.lookup(request.transport)
-    shares = asked.shares_memory and launcher.same_host and request.device == CPU
+    if asked.shares_memory and request.device != CPU:  # which of both only ranks find out
+        return f"memory of their GPUs or {asked.way}, as rank 0 says", asked.way
+    shares = asked.shares_memory and launcher.same_host
     return SHARED_MEMORY if shares else asked.way, asked.way
 
 
@@ -179,8 +181,6 @@ def announce(request: LaunchRequest, launcher: Launcher) -> None:
         way = f"{within} within a host, {between} between hosts" if request.ranks_per_node > 1 else between
     guards = [word for word, on in (("encrypted", request.encrypt_tiles), ("verified", request.verify_tiles)) if on]
     way += f", {' and '.join(guards)} where they go through sockets" if guards else ""
-    if request.device != CPU and TRANSPORTS.lookup(request.transport).shares_memory:
-        way += ", between GPUs of one host as rank 0 says"
     emulates = request.nodes > 1 and launcher.same_host and not request.spread
     note = f"; {request.nodes} nodes are emulated on this host" if emulates else ""
     sys.stderr.write(f"maniple: {request.size} ranks{where} exchange tiles through {way}{note}\n")

@@ -59,7 +59,7 @@ class Resources:
         self._waiting = waiting
         self._credit_bytes = credit_bytes
         self._mailbox: Mailbox | None = None
-        self._met: tuple[int, ...] = ()
+        self._met = False
         if world.transport is not None:
             self._start_engine(world.transport)
         activity.attend(self)
@@ -119,15 +119,15 @@ class Resources:
         self._meet(machine)
 
     def _meet(self, machine: Machine) -> None:
-        """Have the devices of ranks of one host find out what they can open of each other, once for the same devices.
+        """Have ranks of one host find out, with their first GPUs, what they can open of each other, once and for all.
 
         Args:
             machine: which processors are GPUs, on all ranks the same.
         """
-        gpus = tuple(processor.id for processor in machine.processors if processor.kind == "gpu")
-        if not gpus or gpus == self._met or self.engine is None or self.world.size == 1:
+        gpus = any(processor.kind == "gpu" for processor in machine.processors)
+        if not gpus or self._met or self.engine is None or self.world.size == 1:
             return
-        self._met = gpus
+        self._met = True
         devices = [memory.device for memory in self.memories.values() if memory.device is not None]
         self.engine.tiles = PeerTiles(meet(self.world, devices))
 
@@ -176,3 +176,5 @@ class Resources:
             processor.close()
         self.processors.clear()
         self.close_ways()
+        if self.engine is not None:
+            self.engine.tiles.close()

@@ -83,14 +83,24 @@ def _processors() -> list[Finding]:
 
     usable, present = available_cores(), os.cpu_count() or 1
     found = [Finding("cores", f"{usable} usable of {present}")]
-    if take_inventory().has_gpu:
-        found.append(
-            Finding(
-                "gpu",
-                "found",
-                next="`maniple run --device cuda` uses it; that was never run: try benchmarks/gpu_checks.py first",
-            )
-        )
+    return [*found, *_gpus()] if take_inventory().has_gpu else found
+
+
+def _gpus() -> list[Finding]:
+    """What torch and numba say of the NVIDIA devices that seem to be here."""
+    import torch
+
+    from maniple.process.error import RequestError
+    from maniple.runtime.devices.cuda_device import check_cuda
+
+    found = []
+    for number in range(torch.cuda.device_count()):
+        seen = torch.cuda.get_device_properties(number)
+        found.append(Finding("gpu", f"{seen.name}, {_size(seen.total_memory)}, capability {seen.major}.{seen.minor}"))
+    try:
+        check_cuda()
+    except RequestError as error:
+        found.append(Finding("gpu", "not usable", ok=False, next=str(error)))
     return found
 
 

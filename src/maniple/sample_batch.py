@@ -66,6 +66,11 @@ class Rows:
         """The dimensions of the input."""
         return self._values.ndim
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """None that a box has: of what stands for the whole every box is cut out."""
+        return ()
+
     def __getitem__(self, where: tuple[slice, ...]) -> torch.Tensor:
         """Give a box of the input."""
         rows, *others = where

@@ -19,6 +19,11 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any, final
 
+import maniple.operators
+from maniple.operators.library.shapes.opaque import Opaque
+from maniple.operators.operator.formula import Formula
+from maniple.operators.proving.user_operator import UserOperator
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -28,6 +33,8 @@ Apart = tuple[str, "Sequence[object]"]
 """A label, and the values that a value consists of beside it."""
 
 _NUMBERS = count()
+WRITTEN_BY_USERS = (UserOperator, Opaque)
+"""The operators whose bodies are none of the library's."""
 
 
 @final
@@ -72,6 +79,14 @@ def body_name(body: object) -> tuple[str, tuple[Nameless, ...]]:
     """
     writing = _Writing()
     return writing.write(body), tuple(writing.nameless)
+
+
+def is_written_by_user(body: object) -> bool:
+    """Whether the code of a body is none of the library's, so that no hash of it covers what it does."""
+    written = body.function if isinstance(body, Formula) else type(body)
+    # Builtins may say None.
+    within = (getattr(written, "__module__", None) or "").startswith(f"{maniple.operators.__name__}.")
+    return not within or isinstance(body, WRITTEN_BY_USERS)
 
 
 @final

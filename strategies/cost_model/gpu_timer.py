@@ -20,10 +20,12 @@ from maniple.runtime.devices.device import Refused
 from maniple.runtime.devices.processor import run_as_task
 from maniple.runtime.devices.registry import open_device
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, LEAST_S, MOST_COPIES, RUNS, Measurement, views_of
+from maniple.strategies.cost_model.scratch import measure_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from maniple.process.host_allocation import Taken
     from maniple.regions.rectangle import Rect
     from maniple.runtime.devices.device import Device
     from maniple.runtime.schedule.launch import Launch
@@ -75,7 +77,13 @@ class GpuTimer:
         runs = time_nodes(self._device, list(islice(cycle(bodies), max(NODES, copies))))
         median = statistics.median(runs)
         spread = statistics.median(abs(run - median) for run in runs)
-        return Measurement.of(launch, point, max(1, round(median)), round(spread))
+        scratch: list[Taken] = []
+        with self._device.binding(), run_as_task():
+            views = views_of(launch, point, boxes)
+        watch = self._device.watch
+        work = lambda: scratch.append(measure_scratch(lambda: bind(point, views, cores), watch))  # noqa: E731
+        self._device.tasks.submit(work).wait()
+        return Measurement.of(launch, point, max(1, round(median)), round(spread), scratch[0])
 
     def close(self) -> None:
         """Let go of the device."""

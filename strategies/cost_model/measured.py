@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.process.host_allocation import Taken
 from maniple.runtime.schedule.roofline import Kernel, Rooflines, efficiency, kernel_ns, task_ns
 from maniple.strategies.cost_model.background_load import load_cores
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
+from maniple.strategies.cost_model.scratch import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,6 +118,16 @@ class Measured:
     def sources(self, tasks: LaunchTasks) -> Sequence[str]:
         """Where the number of each comes from: ``measured``, ``interpolated`` or ``analytic``."""
         return [source for _, source in self._estimates(tasks.launch())]
+
+    def scratch(self, launch: Launch) -> Sequence[Taken]:
+        """See `ScratchModel.scratch`."""
+        boxes, found = self._boxes(launch), []
+        for point, place in enumerate(launch.points):
+            seen = boxes[self._machine.memory_of(place.processor)]
+            key = task_key(launch, point, self._machine.processor(place.processor).cores, seen, self._footprint)
+            known = None if key is None else self.measurements.tasks.get(key)
+            found.append(NOTHING if known is None else Taken(known.kept, known.peak))
+        return found
 
     def _boxes(self, launch: Launch) -> Boxes:
         """By memory, the boxes of the instances that the launch's tasks there see."""

@@ -8,20 +8,19 @@ import time
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from math import log2, prod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Self, final
 
-import maniple.operators
-from maniple.operators.library.shapes.opaque import Opaque
-from maniple.operators.operator.formula import Formula
 from maniple.operators.proving.user_operator import UserOperator
 from maniple.process.error import RequestError
 from maniple.process.file_entry import read_json, write_atomically
+from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.process.malloc_tuning import keep_freed
 from maniple.runtime.devices.registry import CPU
 from maniple.runtime.schedule.roofline import computing_type
 from maniple.runtime.storage.copy_kernels import torch_dtype
-from maniple.strategies.cost_model.body_name import body_name
+from maniple.strategies.cost_model.body_name import body_name, is_written_by_user
 from maniple.strategies.cost_model.measured_device import name_device, name_software
+from maniple.strategies.cost_model.scratch import NOTHING, measure_scratch
 
 if TYPE_CHECKING:
     import os
@@ -37,14 +36,13 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 6
+VERSION = 7
 """The version of the file."""
-FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "work", "flops", "touched", "dropped", "runoff")
-"""Of a task in it."""
+WHOLE = ("work", "touched", "dropped", "kept", "peak")
+FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "flops", "runoff", *WHOLE)
+"""Of a task in it; those that are whole numbers."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
-WRITTEN_BY_USERS = (UserOperator, Opaque)
-"""The operators whose bodies are none of the library's."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
 """What calls touch at least before they come back to the same tensors, and the most copies of them."""
 MOST_BYTES = 1 << 28
@@ -115,6 +113,8 @@ class Measurement:
         touched: bytes that it reads and writes.
         dropped: how many earlier passes there were that count no more.
         runoff: what the passes have in common with those of the tasks that were timed side by side; empty: none were.
+        kept: bytes that the body takes beside what it sees, from when it is bound.
+        peak: bytes more while it runs, at most.
     """
 
     passes: tuple[Pass, ...]
@@ -123,14 +123,17 @@ class Measurement:
     touched: int
     dropped: int = 0
     runoff: str = ""
+    kept: int = 0
+    peak: int = 0
 
     @classmethod
-    def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int) -> Measurement:
+    def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int, scratch: Taken = NOTHING) -> Self:
         """One pass of one task of a launch."""
         sizes = [(each.rects[point].volume, each.region.itemsize) for each in launch.requirements]
         flops = launch.flops[point] if launch.flops else 0.0
         touched = sum(volume * itemsize for volume, itemsize in sizes)
-        return cls((Pass(median_ns, spread_ns),), sum(volume for volume, _ in sizes), flops, touched)
+        timed = (Pass(median_ns, spread_ns),)
+        return cls(timed, sum(volume for volume, _ in sizes), flops, touched, 0, "", *scratch)
 
     @property
     def median_ns(self) -> int:
@@ -233,15 +236,8 @@ def task_key(
     )
     # A user's operator is written down as a class and its arguments; what it runs belongs to the class.
     name, nameless = body_name((body, body.definition.function) if isinstance(body, UserOperator) else body)
-    lasts = not (nameless or _is_written_by_user(body))
+    lasts = not (nameless or is_written_by_user(body))
     return TaskKey(launch.kind, name, shapes, cores, footprint, lasts, nameless)
-
-
-def _is_written_by_user(body: object) -> bool:
-    written = body.function if isinstance(body, Formula) else type(body)
-    # Builtins may say None.
-    within = (getattr(written, "__module__", None) or "").startswith(f"{maniple.operators.__name__}.")
-    return not within or isinstance(body, WRITTEN_BY_USERS)
 
 
 def _part(rect: Rect, box: Rect) -> str:
@@ -288,11 +284,13 @@ def measure(
     try:
         with torch.no_grad():
             runs = _time_calls(lambda: bind(point, views_of(launch, point, boxes), cores), copies, clock)
+            views = views_of(launch, point, boxes)
+            scratch = measure_scratch(lambda: bind(point, views, cores), watch_host_run)
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)
     spread = statistics.median(abs(run - median) for run in runs)
-    return Measurement.of(launch, point, max(1, round(median)), round(spread))
+    return Measurement.of(launch, point, max(1, round(median)), round(spread), scratch)
 
 
 def _time_calls(body: Callable[[], Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
@@ -371,9 +369,9 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
         passes = tuple(_read_pass(one) for one in task["passes"].elements())
         if not passes:
             raise task["passes"].problem("at least one pass")
-        work, touched, dropped = (task[name].integer(0) for name in ("work", "touched", "dropped"))
+        work, touched, dropped, *scratch = (task[name].integer(0) for name in WHOLE)
         flops, runoff = task["flops"].number(0), task["runoff"].string()
-        found.tasks[key] = Measurement(passes, work, flops, touched, dropped, runoff)
+        found.tasks[key] = Measurement(passes, work, flops, touched, dropped, runoff, *scratch)
     return found
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.process.error import RequestError
+from maniple.runtime.analysis.capacity import AMPLE
 from maniple.runtime.schedule.machine_memory import neighbours
 from maniple.runtime.schedule.memory.memory_plan import ALIGNMENT
+from maniple.strategies.cost_model.scratch import ScratchModel
 from maniple.strategies.simulation.named_row import COPY_ENGINE
 from maniple.strategies.timing.tables import DURATION, END
 
@@ -37,9 +39,14 @@ def beyond(simulation: Simulation) -> tuple[int, ...]:
 
 
 def allocated_beyond(simulation: Simulation) -> tuple[int, ...]:
-    """The same by what the runtime will allocate, where that is to be had; it takes as long as lowering the plan."""
-    found = _counted_beyond(simulation)
-    allocated = None if max(found) <= 0 else simulation.allocated_bytes()
+    """The same by what the step will take, where that is to be had; it takes as long as lowering the plan.
+
+    What bodies take is in it where the costs know that, and is not asked for where memories have `AMPLE` room.
+    """
+    found, memories = _counted_beyond(simulation), simulation.machine.memories
+    ample = all(AMPLE * (more + m.capacity_bytes) <= m.capacity_bytes for more, m in zip(found, memories, strict=True))
+    fits = ample if isinstance(simulation.costs, ScratchModel) else max(found) <= 0
+    allocated = None if fits else simulation.allocated_bytes()
     return beyond(simulation) if allocated is None else _less_capacity(simulation, allocated)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.process.error import RunError
-from maniple.runtime.schedule.machine_memory import planned_bytes
+from maniple.strategies.simulation.allocation import taken_bytes
 from maniple.strategies.timing.steady_state import Overlap, SteadyState, steady_state
 from maniple.strategies.timing.tables import DURATION, END, READY
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.network import Column
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.timing.ledger import Ledger
     from maniple.strategies.timing.tables import Table
 
@@ -77,9 +78,9 @@ class Flow:
         rows[alive, READY], rows[alive, END], rows[alive, DURATION] = begin, end, end - begin
         return cls(schedule, program.lasting, state, rows, int(end.max(initial=0)), alive)
 
-    def allocated_bytes(self) -> tuple[int, ...]:
-        """What the runtime allocates in each memory."""
-        return planned_bytes(self.schedule, self.lasting)
+    def allocated_bytes(self, costs: CostModel) -> tuple[int, ...]:
+        """What it takes of each memory; see ``allocation``."""
+        return taken_bytes(self.schedule, self.lasting, costs)
 
     def lag(self, row: int) -> int:
         """How many runs ago began what a row of the ledger works on."""

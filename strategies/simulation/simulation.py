@@ -322,14 +322,14 @@ class Simulation:
         return len(self.ledger.sequence) * len(self.machine.memories)
 
     def allocated_bytes(self) -> tuple[int, ...] | None:
-        """Give what the runtime will allocate in each memory for the step; None where that takes long to find out."""
+        """Give what the step will take of each memory; see ``allocation``. None where that takes long to find out."""
         if self.flow is not None:
-            return self.flow.allocated_bytes()
+            return self.flow.allocated_bytes(self.costs)
         if self.lowered_rows > MOST_LOWERED:
             return None
         from maniple.strategies.simulation.allocation import allocated_bytes  # lowering, which most do without
 
-        return allocated_bytes(self.graph, self.machine, self.plan, self.optimizer)
+        return allocated_bytes(self.graph, self.machine, self.plan, self.optimizer, self.costs)
 
     def name_rows(self, rows: Sequence[int] | None = None) -> list[Named]:
         """Name some rows, by default all."""

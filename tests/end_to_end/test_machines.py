@@ -15,7 +15,7 @@ import maniple as mp
 
 pytestmark = [pytest.mark.jobs, pytest.mark.timeout(180), pytest.mark.usefixtures("forked_launches")]
 
-EXCHANGE, EMULATED = "maniple: 2 ranks of this host exchange tiles through ZeroMQ", "2 nodes are emulated on this host"
+EXCHANGE, EMULATED = "maniple: 2 ranks of this host exchange tiles", "2 nodes are emulated on this host"
 KILLED = """
 import os, signal
 import torch
@@ -76,10 +76,10 @@ def test_two_ranks_with_null_devices_compute_the_bits_of_two_ranks_with_cpus(on_
 def test_a_run_says_how_tiles_travel_between_its_gpus() -> None:
     found = run("--device", "null")
     assert found.stderr.splitlines() == [
-        f"{EXCHANGE}, between GPUs of one host as rank 0 says; {EMULATED}",
+        f"{EXCHANGE} through memory of their GPUs or ZeroMQ, as rank 0 says; {EMULATED}",
         "maniple: tiles between GPUs of ranks of one host travel through memory of null devices",
     ]
-    assert run("--device", "null", "--transport", "zmq").stderr == f"{EXCHANGE}; {EMULATED}\n"
+    assert run("--device", "null", "--transport", "zmq").stderr == f"{EXCHANGE} through ZeroMQ; {EMULATED}\n"
 
 
 @pytest.mark.parametrize("sender", [0, 1])

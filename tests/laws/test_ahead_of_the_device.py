@@ -6,7 +6,8 @@ run as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 
 import pytest
 import test_library_trains as library
@@ -20,9 +21,12 @@ import maniple as mp
 from maniple.operators.graph.graph import Graph
 from maniple.operators.library.catalogue import OPERATORS
 from maniple.runtime.control.world import World
-from maniple.runtime.devices.null_device import NullDevice, NullTensor, StrictNullDevice
+from maniple.runtime.devices.device import Stream
+from maniple.runtime.devices.event import Event
+from maniple.runtime.devices.null_device import NullDevice, NullStream, NullTensor, StrictNullDevice
 from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.lanes.segment import Segment
 from maniple.testing import local_worlds
 
 pytestmark = pytest.mark.xdist_group("ahead_of_the_device")  # the last test looks at what all others trained
@@ -179,6 +183,45 @@ def test_a_step_is_submitted_while_the_device_stands_still() -> None:
         losses = [trainer._collect(step) for step in steps]
     assert losses[1] < losses[0]
     runtime.close()
+
+
+def test_who_waits_for_a_step_submits_what_was_captured_and_a_lane_is_submitted_by_its_own_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bodies run for two steps, on the lane's thread, where nothing that the program is inside of tells on them.
+
+    step          1      2          3 and on
+    pieces        run    captured   issued
+    submitted by  lane   lane       who waits
+    """
+    graph = optimizing.network()
+    batch = dict(zip("xy", next(optimizing.batches(1)), strict=True))
+    (world,) = local_worlds(1, device="null")
+    submit, attend = NullStream.submit, Stream.attend
+    by: list[str] = []
+    attended: list[Event] = []
+
+    def noted(stream: NullStream, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
+        if isinstance(work, Segment):
+            by.append("who waits" if threading.get_ident() == me else "lane")
+            assert work.attended == (by[-1] == "who waits")
+        return submit(stream, work, events)
+
+    def attends(stream: Stream, event: Event) -> None:
+        attended.append(event)
+        attend(stream, event)
+
+    me = threading.get_ident()
+    with mp.Trainer(graph, plan_of(graph), optimizer=mp.SGD(0.1, 0.9), world=world) as trainer:
+        monkeypatch.setattr(NullStream, "submit", noted)
+        monkeypatch.setattr(Stream, "attend", attends)
+        losses = [trainer.step(**batch) for _ in range(5)]
+        assert by == ["lane", "lane", "who waits", "who waits", "who waits"]
+        assert len(attended) >= 3
+        losses += list(trainer.run([batch] * 3))  # by whoever comes first: a later step is submitted before one is over
+        assert len(by) == 8
+    assert losses == sorted(losses, reverse=True)
+    RankRuntime.of(world).close()
 
 
 def test_a_batch_may_lie_on_the_device() -> None:

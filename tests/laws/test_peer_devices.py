@@ -6,7 +6,11 @@ all are the first of theirs, which counts as the same one, and tiles go through 
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import test_launches_against_oracle as launched
@@ -28,6 +32,18 @@ from maniple.testing import local_worlds
 
 # (ranks, CPU processors of each, GPU processors of each)
 WORLDS = ((2, 0, 1), (2, 0, 2), (2, 1, 1), (3, 0, 1))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_open() -> Iterator[None]:
+    """Whatever a test did, no descriptor of a segment is left of its ranks."""
+    yield
+    gc.collect()
+    links = []
+    for number in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the folder's own
+            links.append(str(number.readlink()))
+    assert not [link for link in links if "maniple-peer" in link]
 
 
 def moved_by_messages(worlds: list[World]) -> int:

@@ -89,7 +89,7 @@ def bounded_step(
     with sdpa_kernel(SDPBackend.MATH):  # of which torch knows a second derivative
         with values:
             loss = module(*given)
-        gradients = torch.autograd.grad(loss, own.values(), create_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(loss, list(own.values()), create_graph=True, allow_unused=True)
     leaves = [leaf for leaf in (*given, *own.values()) if leaf.requires_grad]
     kept = [*values.kept, *leaves]
     slopes = [_along(own, gradients, direction) for direction in directions]

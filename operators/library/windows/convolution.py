@@ -93,6 +93,12 @@ class Convolution(AbstractOperator):
 
         return KERNELS
 
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``."""
+        from maniple.operators.library.windows.convolution_cuda_kernels import KERNELS
+
+        return KERNELS
+
 
 @final
 @dataclass(frozen=True, slots=True)

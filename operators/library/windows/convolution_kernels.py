@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 _FORWARD = {1: conv1d, 2: conv2d, 3: conv3d}
 
 
-def _operator(context: TileContext) -> Convolution:
+def operator_of(context: TileContext) -> Convolution:
     """The convolution's attributes."""
     return cast("Convolution", context.operator)
 
 
 def _groups(context: TileContext) -> int:
     """The groups of the tile."""
-    return context.tile.extent("g") if _operator(context).groups > 1 else 1
+    return context.tile.extent("g") if operator_of(context).groups > 1 else 1
 
 
-def _shape(context: TileContext) -> tuple[int, ...]:
+def input_shape(context: TileContext) -> tuple[int, ...]:
     """The shape of the tile's input."""
     rect = context.tile.operand_rects[0]
     if rect is None:
@@ -40,9 +40,9 @@ def _shape(context: TileContext) -> tuple[int, ...]:
     return (context.tile.extent("b"), channels, *(sizes[2:] if all(sizes) else (0,) * len(sizes[2:])))
 
 
-def _torch_padding(context: TileContext) -> tuple[int, ...] | None:
+def torch_padding(context: TileContext) -> tuple[int, ...] | None:
     """The symmetric padding that makes torch compute the tile from its unpadded input; None where there is none."""
-    operator, tile, shape = _operator(context), context.tile, _shape(context)
+    operator, tile, shape = operator_of(context), context.tile, input_shape(context)
     padding = []
     for axis, name in enumerate(operator.axes):
         below, _ = tile.padding[axis]
@@ -55,7 +55,7 @@ def _torch_padding(context: TileContext) -> tuple[int, ...] | None:
 
 def _pad(context: TileContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Zeroed scratch for the padded input, and the view of its interior."""
-    operator, tile, shape = _operator(context), context.tile, _shape(context)
+    operator, tile, shape = operator_of(context), context.tile, input_shape(context)
     if 0 in shape:
         sizes = [
             (tile.extent(name) - 1) * operator.stride[axis] + operator.reach(axis)
@@ -77,10 +77,10 @@ def _interior(context: TileContext, shape: tuple[int, ...]) -> tuple[slice, ...]
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """The convolution of the tile."""
     x, weight, bias, (result,) = tensors.operands[0], tensors.operand(1), tensors.operands[2], tensors.results
-    operator = _operator(context)
+    operator = operator_of(context)
     forward, copy, groups = _FORWARD[len(operator.axes)], result.copy_, _groups(context)
     stride, dilation = operator.stride, operator.dilation
-    padding = _torch_padding(context)
+    padding = torch_padding(context)
     if padding is not None and x is not None:
         return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
     steps = CallSequence()
@@ -93,8 +93,8 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """All wanted gradients of the tile in one call."""
     gradient, x, weight = tensors.gradient(), tensors.operands[0], tensors.operand(1)
-    operator = _operator(context)
-    padding = _torch_padding(context)
+    operator = operator_of(context)
+    padding = torch_padding(context)
     steps = CallSequence()
     if padding is not None and x is not None:
         source = x
@@ -145,7 +145,7 @@ def _targets(
     rest = tuple(None if target is None else (target, None) for target in others)
     if x_gradient is None:
         return (None, *rest)
-    shape = _shape(context)
+    shape = input_shape(context)
     if tuple(x_gradient.shape) != shape:
         steps.then(x_gradient.zero_)
         rect, grown = context.tile.operand_rects[0], context.tile.gradient_rects[0]

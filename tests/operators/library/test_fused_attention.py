@@ -1,4 +1,4 @@
-"""Attention on GPUs: a kernel forward and a kernel backward; by stand-ins on the host for those that torch has there."""
+"""Attention on GPUs: a kernel forward, a kernel backward; by stand-ins on the host for those that torch has there."""
 
 from __future__ import annotations
 

@@ -94,7 +94,9 @@ def test_what_cannot_fit_is_refused_with_what_wanted_to_live_there() -> None:
     with pytest.raises(RequestError) as refused:
         occupancy.evictions("a launch", {(3, 0): span(20)}, {(3, 0): 4}, {0: [Resident("scratch of f", 12)]})
     lines = str(refused.value).splitlines()
-    assert lines[0] == ("a launch does not fit into memory 0 (rank 0): it holds 100 B, and 148 B want to live there:")
+    assert lines[0] == (
+        "a launch does not fit into memory 0 (rank 0): it holds 100 B, and 148 B want to live there, 48 B too many:"
+    )
     assert [line.split(maxsplit=2)[0::2] for line in lines[1:-1]] == [
         ["80", "r3[0:20] (asked for)"],
         ["40", "r0[0:10] (there already)"],

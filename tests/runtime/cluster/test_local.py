@@ -170,7 +170,8 @@ def test_the_local_launcher_takes_no_argument() -> None:
     ("transport", "device", "launcher", "found"),
     [
         ("shared", "cpu", LocalLauncher(), ("shared memory", "ZeroMQ")),
-        ("shared", "null", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
+        ("shared", "null", LocalLauncher(), ("memory of their GPUs or ZeroMQ, as rank 0 says", "ZeroMQ")),
+        ("zmq", "null", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
         ("shared", "cpu", Far(), ("ZeroMQ", "ZeroMQ")),
         ("zmq", "cpu", LocalLauncher(), ("ZeroMQ", "ZeroMQ")),
         ("shared-gloo", "cpu", LocalLauncher(), ("shared memory", "Gloo")),

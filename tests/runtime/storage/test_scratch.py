@@ -89,7 +89,9 @@ def test_a_trace_that_fits_but_for_its_scratch_is_refused_before_it_is_replayed(
         traced(small(world, INSTANCE + SCRATCH - 1), spread, 2)
     assert ran == [1], "only the recording ran"
     said = str(caught.value)
-    assert f"it holds {INSTANCE + SCRATCH - 1:,} B, and {INSTANCE + SCRATCH:,} B want to live there:" in said
+    assert (
+        f"it holds {INSTANCE + SCRATCH - 1:,} B, and {INSTANCE + SCRATCH:,} B want to live there, 1 B too many:" in said
+    )
     assert f"{SCRATCH:,} B  scratch of " in said
     assert "spread[]@p0 (recorded)" in said
     assert f"{INSTANCE:,} B  x[0:{SIZE}] (main)" in said
