@@ -275,9 +275,9 @@ class Machine:
 
         Peaks in other types than float32 are left out: plans that were written before presets had any are still theirs.
         """
-        name, hosts, memories, processors, *others = self._parts()
+        name, hosts, memories, processors, links, within, between, switches = self._parts()
         bare = tuple(replace(processor, peaks=()) for processor in processors)
-        plain = machine_file.document((name, hosts, memories, bare, *others))
+        plain = machine_file.document((name, hosts, memories, bare, links, within, between, switches))
         document = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(document.encode(), digest_size=16).hexdigest()
 
