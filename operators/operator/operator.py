@@ -206,6 +206,27 @@ class Kernels:
     accumulates: tuple[int, ...] | None = ()
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What the forward of a torch operator gives that says itself which values backward reads.
+
+    Args:
+        results: The results.
+        saved: One per saved region of the rule.
+    """
+
+    results: tuple[Tensor, ...]
+    saved: tuple[Tensor, ...]
+
+
+def results_of(found: Tensor | tuple[Tensor, ...] | Keeping) -> tuple[Tensor, ...]:
+    """The results among what a forward gave."""
+    if isinstance(found, Keeping):
+        return found.results
+    return found if isinstance(found, tuple) else (found,)
+
+
 class AbstractOperator(ABC):
     """An operator: a frozen value of attributes.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.operator.torch_operator import Keeping, results_of
+from maniple.operators.operator.operator import Keeping, results_of
 from maniple.operators.recording.tape import Call, NotRecordable, Recorder, Watch, cut, reads_of
 
 if TYPE_CHECKING:

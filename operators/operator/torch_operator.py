@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar
 
-from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Cost, Kernels
+from maniple.operators.operator.operator import (
+    AbstractOperator,
+    BackwardReads,
+    Cost,
+    Keeping,
+    Kernels,
+    results_of,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -24,20 +30,6 @@ if TYPE_CHECKING:
     from maniple.operators.operator.operator import TileContext
     from maniple.operators.operator.random_stream import RandomStream
     from maniple.operators.rules.tile import Tile
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """What a forward gives that says itself which values backward reads.
-
-    Args:
-        results: The results.
-        saved: One per saved region of the rule.
-    """
-
-    results: tuple[Tensor, ...]
-    saved: tuple[Tensor, ...]
 
 
 class AbstractDrawn(ABC):
@@ -148,10 +140,3 @@ class TorchOperator(AbstractOperator):
         stream = context.stream
         dtype = next(tensor.dtype for tensor in operands if tensor is not None and tensor.is_floating_point())
         return tuple(partial(each.draw, stream, dtype) for each in wanted)
-
-
-def results_of(found: Tensor | tuple[Tensor, ...] | Keeping) -> tuple[Tensor, ...]:
-    """The results among what a forward gave."""
-    if isinstance(found, Keeping):
-        return found.results
-    return found if isinstance(found, tuple) else (found,)

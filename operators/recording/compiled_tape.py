@@ -98,7 +98,9 @@ def _last_reads(calls: Sequence[Call], wanted: Sequence[int]) -> dict[int, int]:
     return {number: end for number, end in last.items() if number not in wanted}
 
 
-def _places(calls: Sequence[Call], given: Mapping[int, object], written: Sequence[Written]) -> dict[int, Tensor]:
+def _places(
+    calls: Sequence[Call], given: Mapping[int, Callable[[], Tensor] | Tensor], written: Sequence[Written]
+) -> dict[int, Tensor]:
     """The memory of each value that a call, or a view of what it makes, puts where it is wanted at once."""
     made = {number: call for call in calls for number in call.results if number is not None}
     changed = {number for call in calls if call.changes is not None for number in (call.changes, *call.results)}
@@ -113,7 +115,7 @@ def _places(calls: Sequence[Call], given: Mapping[int, object], written: Sequenc
     placed: dict[int, Tensor] = {}
     for base, chain in chains.items():
         call = made.get(base)
-        if call is not None and _writes(call, chains):
+        if call is not None and _writes(call, chains, given, made):
             placed |= chain
     return placed
 
@@ -148,16 +150,38 @@ def _undone(item: Written, made: Mapping[int, Call]) -> tuple[int, dict[int, Ten
     return number, chain
 
 
-def _writes(call: Call, chains: Mapping[int, Mapping[int, Tensor]]) -> bool:
+def _writes(
+    call: Call,
+    chains: Mapping[int, Mapping[int, Tensor]],
+    given: Mapping[int, Callable[[], Tensor] | Tensor],
+    made: Mapping[int, Call],
+) -> bool:
     """Whether torch can write all that a call makes to the memory where it is wanted."""
     if any(number not in chains for number in call.results):
         return False
     targets = [chains[cast("int", number)][cast("int", number)] for number in call.results]
     pairs = list(zip(targets, call.made, strict=True))
     alike = all(made is not None and (target.shape, target.dtype) == made[:2] for target, made in pairs)
+    if not alike or out_variant(call, targets[0].device.type) is None:
+        return False
     # Of others torch does not look how what they read lies: native_batch_norm.out takes strided rows for dense ones.
     anyhow = call.name in _ANYHOW or torch.Tag.pointwise in call.function.tags
-    return alike and anyhow and out_variant(call, targets[0].device.type) is not None
+    return anyhow or (
+        all(target.is_contiguous() for target in targets)
+        and all(_is_dense(number, given, made) for number in call.reads())
+    )
+
+
+def _is_dense(number: int, given: Mapping[int, Callable[[], Tensor] | Tensor], made: Mapping[int, Call]) -> bool:
+    """Whether a value that a call reads lies without gaps, its dimensions in order."""
+    value = given.get(number)
+    if isinstance(value, Tensor):
+        return value.is_contiguous()
+    call = made.get(number)
+    if call is None:  # what makes it whenever the function runs
+        return False
+    layout = call.made[call.results.index(number)]
+    return layout is not None and torch.empty(layout[0], device="meta").stride() == layout[2]
 
 
 def out_variant(call: Call, device: str) -> tuple[Callable[..., object], tuple[str, ...]] | None:

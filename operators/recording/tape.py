@@ -33,7 +33,7 @@ _ASKS = frozenset(
     )
 )
 """What torch calls where a program asks of what shape a tensor is, and how it lies."""
-_TELLS = frozenset(("_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"))
+_TELLS = "_scaled_dot_product_flash_attention"
 """What gives extents of what it read beside tensors."""
 _OF_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
 Made = tuple[torch.Size, torch.dtype, tuple[int, ...]]
@@ -143,7 +143,7 @@ class Recorder(TorchDispatchMode):
         several = isinstance(found, list | tuple)
         made = tuple(cast("Sequence[object]", found)) if several else (found,)
         name = func.overloadpacket.__name__
-        if any(item is not None and not isinstance(item, Tensor) for item in made) and name not in _TELLS:
+        if any(item is not None and not isinstance(item, Tensor) for item in made) and name != _TELLS:
             if name not in _ASKS:
                 raise NotRecordable(f"{func} gives what is no tensor")
             return found

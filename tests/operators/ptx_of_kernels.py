@@ -63,11 +63,11 @@ def of_numbers() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
         yield f"{f} its numbers", adam._prepare, (array(f8), array(f8), array(f8), row, i8)
         clock = array(i8)
         yield f"{f} dropout", dropout._dropout, (row, row, array(t.uint64), i8, clock, t.uint64, t.uint64, f)
-        part, parts, steps = array(f, 2, "A"), array(f, 3), (i8, i8)
+        part, parts, steps = array(f, 2, "A"), array(f, 3), (i8, i8, t.boolean)
         yield f"{f} lstm", gates._lstm, (part,) * 5
         yield f"{f} gru", gates._gru, (part,) * 3
-        yield f"{f} lstm's gradients", gates._lstm_gradients, (*(parts,) * 3, *(rows,) * 3, parts, *steps)
-        yield f"{f} gru's gradients", gates._gru_gradients, (*(parts,) * 2, *(rows,) * 3, parts, *steps)
+        yield f"{f} lstm's gradients", gates._lstm_gradients, (*(parts,) * 3, rows, rows, part, rows, parts, *steps)
+        yield f"{f} gru's gradients", gates._gru_gradients, (*(parts,) * 2, rows, rows, part, rows, parts, *steps)
         yield f"{f} max pool", pooling._max_forward, (picture, picture, array(i8, 4, "A"), *(i8,) * 6)
         yield f"{f} its gradient", pooling._max_backward, (picture, array(i8, 4, "A"), picture, *(i8,) * 6)
         yield f"{f} avg pool", pooling._avg_forward, (picture, picture, *(i8,) * 6)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 import maniple as mp
 from maniple.operators.library.dense import gate_cuda_kernels, gate_kernels
+from maniple.operators.library.dense.gates import Gates
 from maniple.operators.library.losses import loss_cuda_kernels
 from maniple.operators.library.losses.cross_entropy_cuda_kernels import bind_cross_entropy, bind_cross_entropy_backward
 from maniple.operators.library.randomness import dropout_cuda_kernels
@@ -254,7 +255,7 @@ def test_pooling_is_the_cpus(
             assert np.allclose(on_cpu.numpy(), on_gpu.numpy(), rtol=0, atol=tolerance, equal_nan=True)
 
 
-def steps_by(gates: gate_kernels.Gates, dtype: str) -> list[torch.Tensor]:
+def steps_by(gates: Gates, dtype: str) -> list[torch.Tensor]:
     """What a step of each layer writes, of tensors between others, and what two steps backward write."""
     rows, width = 3, THREADS // 2 + 1
 
@@ -275,9 +276,9 @@ def steps_by(gates: gate_kernels.Gates, dtype: str) -> list[torch.Tensor]:
     hidden, start, cell, before = states(4)
     back = gates.lstm_back(steps(4, 7), steps(1, 8), steps(1, 9), start, cell, found[0])
     other = gates.gru_back(steps(4, 10), steps(1, 11), start, before, found[1])
-    for at, earlier in ((1, 0), (0, None)):
-        back(at, earlier, hidden)
-        other(at, earlier, hidden)
+    for at, earlier, more in ((1, 0, part(rows, width, seed=12)), (0, None, None)):
+        back(at, earlier, hidden.clone(), more)
+        other(at, earlier, hidden.clone(), more)
     return [*entered, *lstm, *gru, *found, cell, before]
 
 

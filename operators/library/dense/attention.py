@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from maniple.operators.library.randomness.dropout_mask import DropFactors
     from maniple.operators.operator.builder import Tensor as Handle
     from maniple.operators.operator.composition import AbstractComposition
-    from maniple.operators.operator.operator import TileContext
-    from maniple.operators.operator.torch_operator import Keeping
+    from maniple.operators.operator.operator import Keeping, TileContext
 
 FUSED_RANK = 4
 """The dimensions of what torch's fused kernels take: samples, heads, queries or keys, features."""
@@ -180,7 +179,7 @@ class Attention(TorchOperator):
         from torch.nn import functional as F
 
         from maniple.operators.library.dense.fused_attention import attend
-        from maniple.operators.operator.torch_operator import Keeping
+        from maniple.operators.operator.operator import Keeping
 
         if query.ndim <= FUSED_RANK and not (mask is not None and mask.requires_grad):
             scale = 1 / sqrt(query.shape[-1]) if self.scale is None else self.scale

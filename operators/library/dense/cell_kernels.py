@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import gates_of
-from maniple.operators.library.dense.recurrent_kernels import Weights, bind_input_gates, there
+from maniple.operators.library.dense.recurrent_kernels import Weights, bind_input_gates, gates_of, there
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         if cell.mode == "lstm":
             old, inner = tensors.operand(2).contiguous(), begin(1).clone()
             whole, squashed = gates[None], tensors.saved[1].contiguous()[None]
-            kernels.lstm_back(whole, squashed, squashed, old, inner, sums[None])(0, None, hidden)
+            kernels.lstm_back(whole, squashed, squashed, old, inner, sums[None])(0, None, hidden, None)
             parts, entered = [(sums, slice(None))], sums
             before = None
             if targets[2] is not None:
@@ -65,7 +64,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         else:
             before = torch.empty_like(hidden)
             start = state.contiguous()
-            kernels.gru_back(gates[None], start[None], start, before, sums[None])(0, None, hidden)
+            kernels.gru_back(gates[None], start[None], start, before, sums[None])(0, None, hidden, None)
             parts = [(sums[:, width : 3 * width], slice(None, 2 * width)), (sums[:, :width], slice(2 * width, None))]
             entered = sums[:, width:]
         if targets[1] is not None:

@@ -2,11 +2,13 @@
 
     tensors                        kernel                            what it needs
     on the host                    flash attention for CPUs          nothing
-    halves on a GPU, no mask       cuDNN's, or flash attention       what torch asks of a tile
+    halves on a GPU, no mask       flash attention                   what torch asks of a tile
     float32 or halves on a GPU     memory-efficient attention        heads of keys repeated, a mask dense and aligned
 
 Where torch has none, as of float64 on a GPU, it computes the scores. Backward on a GPU is written here: torch's own
-reads seeds of a dropout that there is not, which only a second forward gives.
+reads seeds of a dropout that there is not, which only a second forward gives. cuDNN's attention, which torch prefers on
+some GPUs, is left out: torch 2.11 tells it how a result's gradient lies once for all that have the same queries, keys
+and values, and gradients of another layout come out wrong.
 """
 
 from __future__ import annotations
@@ -31,8 +33,6 @@ efficient_attention = cast("Several", overload("_scaled_dot_product_efficient_at
 efficient_attention_backward = cast("Several", overload("_scaled_dot_product_efficient_attention_backward"))
 flash_attention = cast("Several", overload("_scaled_dot_product_flash_attention"))
 flash_attention_backward = cast("Three", overload("_scaled_dot_product_flash_attention_backward"))
-cudnn_attention = cast("Several", overload("_scaled_dot_product_cudnn_attention"))
-cudnn_attention_backward = cast("Three", overload("_scaled_dot_product_cudnn_attention_backward"))
 
 LSE_ROWS = 32
 """To whose multiples memory-efficient attention lengthens the logarithms of a head."""
@@ -95,7 +95,7 @@ def _deep(tensor: Tensor, width: int) -> Tensor:
 def _aligned(tensor: Tensor) -> Tensor:
     """A tensor whose rows begin where a GPU's kernels read them."""
     step = ALIGNMENT // tensor.element_size()
-    places = tensor.storage_offset(), *tensor.stride()[:-1]
+    places = int(tensor.storage_offset()), *tensor.stride()[:-1]
     return tensor if all(place % step == 0 for place in places) else tensor.contiguous().clone()
 
 
@@ -159,14 +159,9 @@ def can(name: str, given: Four, along: bool) -> bool:  # noqa: FBT001  (as torch
     return bool(getattr(cuda, f"can_use_{name}")(cuda.SDPAParams(query, key, value, bias, 0.0, along, grouped)))
 
 
-def _without_mask(name: str) -> Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Four | None]:
-    """What a kernel takes that has no mask, or another way to write one."""
-
-    def takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, along: bool) -> Four | None:  # noqa: FBT001
-        given = query, key, value, None
-        return given if bias is None and can(name, given, along) else None
-
-    return takes
+def _flash_takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, along: bool) -> Four | None:  # noqa: FBT001
+    given = query, key, value, None
+    return given if bias is None and can("flash_attention", given, along) else None
 
 
 def _efficient_takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, along: bool) -> Four | None:  # noqa: FBT001
@@ -226,30 +221,8 @@ def _flash_backward(
     )
 
 
-def _cudnn(given: Four, along: bool, scale: float) -> tuple[Tensor, Tensor]:  # noqa: FBT001
-    result, lse, *_ = cudnn_attention(*given, True, 0.0, along, False, scale=scale)
-    return result, lse.squeeze(-1)
-
-
-def _cudnn_backward(
-    gradient: Tensor,
-    given: Four,
-    result: Tensor,
-    lse: Tensor,
-    along: bool,  # noqa: FBT001
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value, bias = given
-    seed = query.new_empty((), dtype=torch.int64)  # of no dropout: nobody reads it
-    lengths = bias, None, None, query.shape[-2], key.shape[-2]
-    return cudnn_attention_backward(
-        gradient, query, key, value, result, lse.unsqueeze(-1), seed, seed, *lengths, 0.0, along, scale=scale
-    )
-
-
 KERNELS = (
-    _Kernel(_without_mask("cudnn_attention"), _cudnn, _cudnn_backward),
-    _Kernel(_without_mask("flash_attention"), _flash, _flash_backward),
+    _Kernel(_flash_takes, _flash, _flash_backward),
     _Kernel(_efficient_takes, _efficient, _efficient_backward),
 )
 """The first that takes a tile."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import Back, Gates
+from maniple.operators.library.dense.gates import Back, Gates
 from maniple.runtime.devices import cuda_kernels
 from maniple.runtime.devices.cuda_kernels import bind_launch, cuda
 
@@ -49,9 +49,22 @@ def _gru(gates: Any, old: Any, hidden: Any) -> None:
 
 @cuda.jit
 def _lstm_gradients(
-    gates: Any, cells: Any, squashed: Any, start: Any, hidden: Any, cell: Any, found: Any, at: int, before: int
+    gates: Any,
+    cells: Any,
+    squashed: Any,
+    start: Any,
+    hidden: Any,
+    more: Any,
+    cell: Any,
+    found: Any,
+    at: int,
+    before: int,
+    adds: bool,  # noqa: FBT001  (numba takes arguments by position)
 ) -> None:
-    """Of step ``at``, which comes behind step ``before``; behind ``start`` where that is below 0."""
+    """Of step ``at``, which comes behind step ``before``; behind ``start`` where that is below 0.
+
+    ``more`` is added to the gradient of the hidden state, if it is said so.
+    """
     rows, width = start.shape
     one = start.dtype.type(1)
     for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
@@ -60,6 +73,8 @@ def _lstm_gradients(
         value, opened = gates[at, row, 2 * width + column], gates[at, row, 3 * width + column]
         old = start[row, column] if before < 0 else cells[before, row, column]
         top, flat = hidden[row, column], squashed[at, row, column]
+        if adds:
+            top += more[row, column]
         inner = cell[row, column] + top * opened * (one - flat * flat)
         found[at, row, column] = inner * value * entered * (one - entered)
         found[at, row, width + column] = inner * old * kept * (one - kept)
@@ -70,7 +85,16 @@ def _lstm_gradients(
 
 @cuda.jit
 def _gru_gradients(
-    gates: Any, out: Any, start: Any, hidden: Any, carried: Any, found: Any, at: int, before: int
+    gates: Any,
+    out: Any,
+    start: Any,
+    hidden: Any,
+    more: Any,
+    carried: Any,
+    found: Any,
+    at: int,
+    before: int,
+    adds: bool,  # noqa: FBT001
 ) -> None:
     """Of step ``at``, as above."""
     rows, width = start.shape
@@ -81,6 +105,8 @@ def _gru_gradients(
         kept, given = gates[at, row, 2 * width + column], gates[at, row, 3 * width + column]
         old = start[row, column] if before < 0 else out[before, row, column]
         top = hidden[row, column]
+        if adds:
+            top += more[row, column]
         inner = top * (one - kept) * (one - value * value)
         found[at, row, column] = inner
         found[at, row, width + column] = inner * given * reset * (one - reset)
@@ -112,9 +138,10 @@ def _back(kernel: Any, read: tuple[Tensor, ...], written: tuple[Tensor, ...]) ->
     first, last = (tuple(cuda_kernels.as_numba(each) for each in tensors) for tensors in (read, written))
     stream, work = cuda_kernels.current_stream(), read[-1].numel()
 
-    def run(at: int, before: int | None, hidden: Tensor) -> None:
-        steps = at, -1 if before is None else before
-        bind_launch(kernel, work, (*first, cuda_kernels.as_numba(hidden), *last, *steps), stream)()
+    def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
+        states = tuple(cuda_kernels.as_numba(each) for each in (hidden, hidden if more is None else more))
+        numbers = at, -1 if before is None else before, more is not None
+        bind_launch(kernel, work, (*first, *states, *last, *numbers), stream)()
 
     return run
 

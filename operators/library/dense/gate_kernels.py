@@ -12,8 +12,6 @@ of values that are there, so there is no exponential in it. On GPUs forward is o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
 
 import numba
 import numpy as np
@@ -21,41 +19,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from maniple.operators.library.dense.gates import Back, Gates
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.host_memory import as_array
 
 Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
-Back = Callable[[int, int | None, Tensor], None]
-"""Backward of a step: its number, that of the step before it (None: it is the first), the hidden state's gradient."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """The kernels of gates for one kind of memory.
-
-    Args:
-        lstm: binds a step of an LSTM; see ``lstm_gates``.
-        gru: binds a step of a GRU; see ``gru_gates``.
-        lstm_back: binds backward of all steps of an LSTM; see ``_lstm_back``.
-        gru_back: binds backward of all steps of a GRU; see ``_gru_back``.
-        compile: compiles what backward of a mode runs, for numbers like a tensor's, before a step does.
-    """
-
-    lstm: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Callable[[], None]]
-    gru: Callable[[Tensor, Tensor, Tensor], Callable[[], None]]
-    lstm_back: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Back]
-    gru_back: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Back]
-    compile: Callable[[str, Tensor], None]
-
-
-def gates_of(tensor: Tensor) -> Gates:
-    """The kernels for what lies where a tensor does."""
-    if tensor.is_cuda:
-        from maniple.operators.library.dense import gate_cuda_kernels
-
-        return gate_cuda_kernels.GATES
-    return HOST_GATES
 
 
 def lstm_gates(gates: Tensor, old: Tensor, new: Tensor, squashed: Tensor, hidden: Tensor) -> Callable[[], None]:
@@ -172,8 +140,10 @@ def _lstm_back(gates: Tensor, cells: Tensor, squashed: Tensor, start: Tensor, ce
     """
     known, first = [as_array(each) for each in (gates, cells, squashed, cell, found)], as_array(start)
 
-    def run(at: int, before: int | None, hidden: Tensor) -> None:
+    def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
         old = first if before is None else known[1][before]
+        if more is not None:
+            hidden += more
         lstm_gradients(known[0][at], old, known[2][at], as_array(hidden), known[3], known[4][at])
 
     return run
@@ -186,13 +156,16 @@ def _gru_back(gates: Tensor, out: Tensor, start: Tensor, kept: Tensor, found: Te
         gates: (s, b, 4 h): the gates' values.
         out: (s, b, h): the hidden states.
         start: (b, h): the one before the first step.
-        kept: (b, h): comes to be the part of the earlier state's gradient that no gate lies before.
+        kept: (b, h): comes to be the part of the earlier state's gradient that no gate lies before; it may be where the
+            hidden state's gradient is.
         found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates.
     """
     known, first = [as_array(each) for each in (gates, out, kept, found)], as_array(start)
 
-    def run(at: int, before: int | None, hidden: Tensor) -> None:
+    def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
         old = first if before is None else known[1][before]
+        if more is not None:
+            hidden += more
         gru_gradients(known[0][at], old, as_array(hidden), known[3][at], known[2])
 
     return run

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import gates_of
-from maniple.operators.library.dense.recurrent_kernels import Saved, Weights, drop_masks, in_order, steps_first, there
+from maniple.operators.library.dense.recurrent_kernels import (
+    Saved,
+    Weights,
+    drop_masks,
+    gates_of,
+    in_order,
+    steps_first,
+    there,
+)
 from maniple.operators.operator.operator import BackwardTensors, TileContext
 
 if TYPE_CHECKING:
@@ -115,18 +122,15 @@ def _lstm_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None])
     sums, order = torch.empty_like(gates), one.order
     projected = None if projection is None else hidden.new_empty(len(order), *hidden.shape)
     back = gates_of(sums).lstm_back(gates, cells, squashed, start, cell, sums)
-    if slope is not None:
-        hidden += slope[order[-1]]
     for at in reversed(order):
-        top = hidden
+        top, more = hidden, None if slope is None else slope[at]
         if projected is not None and projection is not None:
+            if more is not None:
+                hidden += more
             projected[at] = hidden
-            top = hidden @ projection
-        back(at, None if at == order[0] else at - order.step, top)
-        if slope is None or at == order[0]:
-            torch.mm(sums[at], matrix, out=hidden)
-        else:
-            torch.addmm(slope[at - order.step], sums[at], matrix, out=hidden)
+            top, more = hidden @ projection, None
+        back(at, None if at == order[0] else at - order.step, top, more)
+        torch.mm(sums[at], matrix, out=hidden)
     if projected is not None and one.found.hr is not None:
         full = one.kept("full").view(-1, operator.hidden_size)
         torch.mm(projected.view(len(full), -1).t(), full, out=one.found.hr)
@@ -137,15 +141,11 @@ def _gru_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None]) 
     width, matrix = one.operator.hidden_size, there(one.weights.hh)
     gates, out = one.kept("gates"), one.out.contiguous()
     hidden, start = _begin(one, width, last[0]), _begin(one, width, one.first[0])
-    sums, order, kept = torch.empty_like(gates), one.order, torch.empty_like(hidden)
-    back = gates_of(sums).gru_back(gates, out, start, kept, sums)
-    if slope is not None:
-        hidden += slope[order[-1]]
+    sums, order = torch.empty_like(gates), one.order
+    back = gates_of(sums).gru_back(gates, out, start, hidden, sums)
     for at in reversed(order):
-        back(at, None if at == order[0] else at - order.step, hidden)
-        torch.addmm(kept, sums[at][:, width:], matrix, out=hidden)
-        if slope is not None and at != order[0]:
-            hidden += slope[at - order.step]
+        back(at, None if at == order[0] else at - order.step, hidden, None if slope is None else slope[at])
+        hidden.addmm_(sums[at][:, width:], matrix)
     return sums, (hidden,)
 
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
-from maniple.operators.library.dense.gate_kernels import gates_of
+from maniple.operators.library.dense.gate_kernels import HOST_GATES
+from maniple.operators.library.dense.gates import Gates
 from maniple.operators.operator.operator import ForwardTensors, TileContext
 
 if TYPE_CHECKING:
@@ -73,6 +74,15 @@ class Saved:
 def steps_first(operator: Recurrent, tensor: Tensor) -> Tensor:
     """A sequence as (steps, samples, features)."""
     return tensor.transpose(0, 1) if operator.batch_first else tensor
+
+
+def gates_of(tensor: Tensor) -> Gates:
+    """The kernels for what lies where a tensor does."""
+    if tensor.is_cuda:
+        from maniple.operators.library.dense import gate_cuda_kernels
+
+        return gate_cuda_kernels.GATES
+    return HOST_GATES
 
 
 def there(tensor: Tensor | None) -> Tensor:

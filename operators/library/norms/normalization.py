@@ -208,7 +208,14 @@ class BatchNorm(TorchOperator):
         if x is None or mean is None or variance is None:
             raise TypeError("batch_norm: forward needs its operand and the running statistics")
         following = mean.detach().clone(), variance.detach().clone()
-        found = batch_norm(x, *following, weight, bias, context.training, self.momentum, self.eps)
+        if x.is_cuda:  # not cuDNN's, which keeps statistics in another form and writes to no memory that it is given
+            import torch
+
+            found, _, _ = torch.native_batch_norm(
+                x, weight, bias, *following, context.training, self.momentum, self.eps
+            )
+        else:
+            found = batch_norm(x, *following, weight, bias, context.training, self.momentum, self.eps)
         return (found, *following)
 
     def kernels(self) -> Kernels:

@@ -36,12 +36,20 @@ def compiled(function: Callable[..., tuple[Tensor, ...]], operands: list[Tensor]
     with torch.no_grad(), Recorder(operands) as tape:
         found = function(*operands)
     written = [Written(tape.number(value), target) for value, target in zip(found, targets, strict=True)]
-    run = bind_calls(tape.calls, {place: value * 2 for place, value in enumerate(operands)}, written)
+    others = [doubled(operand) for operand in operands]
+    run = bind_calls(tape.calls, dict(enumerate(others)), written)
     with Calls() as calls:
         run()
-    for value, target in zip(function(*(operand * 2 for operand in operands)), targets, strict=True):
+    for value, target in zip(function(*others), targets, strict=True):
         assert torch.equal(value, target)
     return calls.names
+
+
+def doubled(value: Tensor) -> Tensor:
+    """Other values that lie alike."""
+    if value.is_contiguous():
+        return value * 2 if value.is_floating_point() else value.clone()
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(value * 2)
 
 
 def spread(*shape: int) -> Tensor:
@@ -92,6 +100,30 @@ def test_what_reads_memory_as_if_it_lay_dense_is_not_placed() -> None:
         return torch.ops.aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)  # type: ignore[no-any-return]
 
     assert "native_batch_norm.out" not in compiled(normed, [rows], targets)
+    assert compiled(normed, [rows.contiguous()], targets) == ["native_batch_norm.out"]
+    assert "native_batch_norm.out" not in compiled(normed, [rows.contiguous()], [spread(3, 4), *targets[1:]])
+
+
+IMAGES = torch.linspace(-1, 1, 96, dtype=torch.float64).view(1, 2, 6, 8)
+OF_DENSE: dict[str, Callable[[Tensor], Tensor]] = {
+    "_softmax.out": lambda x: x.softmax(-1),
+    "_log_softmax.out": lambda x: x.log_softmax(1),
+    "avg_pool2d.out": lambda x: torch.nn.functional.avg_pool2d(x, 2),
+    "cumsum.out": lambda x: x.cumsum(1),
+    "upsample_nearest2d.out": lambda x: torch.ops.aten.upsample_nearest2d(x, [12, 16]),  # type: ignore[no-any-return]
+    "constant_pad_nd.default": lambda x: torch.nn.functional.pad(x, (1, 1)),  # torch has no kernel that writes it
+}
+
+
+@pytest.mark.parametrize("name", OF_DENSE)
+@pytest.mark.parametrize("between", [False, True])
+def test_what_lies_dense_is_made_where_it_is_wanted_bit_for_bit(name: str, between: bool) -> None:
+    function = OF_DENSE[name]
+    shape = function(IMAGES).shape
+    target = spread(*shape) if between else torch.zeros(shape, dtype=IMAGES.dtype)
+    names = compiled(lambda x: (function(x),), [IMAGES], [target])
+    assert (name in names) == (not between or "default" in name)
+    assert ("copy_.default" in names) == (between or "default" in name)
 
 
 def test_what_a_body_is_given_anew_is_asked_for_in_each_run() -> None:
