@@ -115,7 +115,9 @@ def states_of_lstms() -> Iterator[None]:
     torch 2.11 leaves a dimension of one element in front of each layer's, for which all that reads them is then
     exported. Changes all of the process, as an export does.
     """
-    decompositions: Any = torch._decomp.decompositions  # noqa: SLF001
+    from torch._decomp import decompositions as found
+
+    decompositions: Any = found
     layer = decompositions.one_layer_lstm
 
     def in_shape(*given: Any, **named: Any) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -140,7 +142,9 @@ def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
 
 def only_saves(function: object) -> bool:
     """Whether an autograd function is the one by which torch's checkpoints keep inputs: it adds nothing to backward."""
-    return function is getattr(torch.utils.checkpoint, "_NoopSaveInputs", None)
+    from torch.utils import checkpoint
+
+    return function is getattr(checkpoint, "_NoopSaveInputs", None)
 
 
 def has_gradient_hook(tensor: torch.Tensor) -> bool:

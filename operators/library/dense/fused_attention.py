@@ -142,11 +142,11 @@ class _Attended(torch.autograd.Function):
         return result, lse
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients of queries, keys and values."""
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of queries, keys and values, of the result's, which comes first."""
         query, key, value, bias, result, lse = ctx.saved_tensors
         along, scale, kernel = ctx.given
-        gradient = _aligned(_deep(gradient, gradient.shape[-1]))
+        gradient = _aligned(_deep(slopes[0], slopes[0].shape[-1]))
         found = kernel.backward(gradient, (query, key, value, bias), result, lse, along, scale)
         return (*found, None, None, None, None)
 
