@@ -17,7 +17,7 @@ from maniple.runtime.peers.reach import Reach
 from maniple.runtime.transports import record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -105,10 +105,10 @@ def _offer(rank: int, device: Device, memory: PeerMemory, made: list[Segment]) -
     told = memory.way, memory.of_device, memory.hardware
     try:
         segment = memory.export(PROBE_BYTES)
-    except RunError as error:
-        return _Offer(*told, 0, mark, b"", str(error))
-    made.append(segment)
-    device.departures.submit(lambda: segment.memory.fill_(mark)).wait()
+        made.append(segment)
+        _do(device, lambda: segment.memory.fill_(mark))
+    except Exception as error:  # noqa: BLE001  (a trial: whatever is wrong is told, and the memory is not used)
+        return _Offer(*told, 0, mark, b"", _told(error))
     return _Offer(*told, segment.memory.numel(), mark, segment.handle, "")
 
 
@@ -137,16 +137,35 @@ def _try(device: Device, offer: _Offer) -> str:
         return f"{device.name} opens no {offer.way}"
     try:
         segment = memory.open(offer.handle, offer.size)
-    except RunError as error:
-        return str(error)
-    row = device.stage(offer.size, segment.memory.dtype)
-    try:
-        device.departures.submit(lambda: row.copy_(segment.memory, non_blocking=True)).wait()
-    except Exception as error:  # noqa: BLE001  (whatever a device says of memory that it cannot read)
-        return f"{device.name} cannot read {offer.way}: {error}"
-    finally:
-        segment.close()
+        row = device.stage(offer.size, segment.memory.dtype)
+        try:
+            _do(device, lambda: row.copy_(segment.memory, non_blocking=True))
+        finally:
+            segment.close()
+    except Exception as error:  # noqa: BLE001  (likewise)
+        return f"{device.name}: {_told(error)}"
     return "" if _all_are(row, offer.mark) else f"{device.name} reads other values in {offer.way} than were written"
+
+
+def _do(device: Device, work: Callable[[], object]) -> None:
+    """Have a stream of a device do something, whose failure is raised here and is none of the stream's."""
+    failed: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  (raised again)
+            failed.append(error)
+
+    device.departures.submit(attempt).wait()
+    if failed:
+        raise failed[0]
+
+
+def _told(error: Exception) -> str:
+    """What an error says, in one line, with its kind where it is none of ours."""
+    text = str(error).partition("\n")[0]
+    return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"
 
 
 def _all_are(row: torch.Tensor, mark: int) -> bool:

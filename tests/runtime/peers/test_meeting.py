@@ -128,6 +128,34 @@ def test_what_cannot_be_exported_or_reads_otherwise_is_said_and_not_used(said: l
     assert "reads other values in memory of the host that ranks share than were written" in said[0]
 
 
+class Unreadable(FileMemory):
+    def open(self, handle: bytes, size: int) -> Segment:
+        return Segment(torch.zeros(size + 1, dtype=torch.int8), b"", lambda: None)
+
+
+class Short(NullDevice):
+    """A device that cannot read what it opens."""
+
+    @property
+    def peer_memories(self) -> tuple[PeerMemory, ...]:
+        return (Unreadable(),)
+
+
+def test_a_trial_that_fails_is_told_and_breaks_no_stream(said: list[str]) -> None:
+    def body(world: World) -> Reach:
+        with opened([Short]) as (device,):
+            found = meet(world, [device])
+            device.departures.submit(lambda: None).wait()
+        return found[1 - world.rank]
+
+    for reach in run_on_worlds(local_worlds(2, 1, device="null", shared=True), body):
+        assert reach.of_device(1) is None
+    assert said[0].startswith(
+        f"{SAY} travel through the host and the transport of other tiles; not through {HOST}: null"
+    )
+    assert "RuntimeError: The size of tensor" in said[0]
+
+
 def test_devices_that_export_nothing_say_so(said: list[str]) -> None:
     assert met(local_worlds(2, 1, device="host", shared=True), HostDevice, HostDevice) == [{}, {}]
     assert said == [
