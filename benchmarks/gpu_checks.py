@@ -24,15 +24,15 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from gpu import measure as measure_kernels
 from gpu_networks import Net, nets
+from gpu_prediction import prediction
 from gpu_ranks import batches, by_torch, network
-from gpu_steps import SGD, Bench, Line, failure, losses, made, median, median_step, on, race, torch_step, tried
+from gpu_steps import SGD, Bench, Line, failure, losses, made, median, on, race, torch_step, tried
 from torch.nn import functional as F
 
 import maniple as mp
@@ -207,35 +207,6 @@ def capture(bench: Bench) -> Iterator[Line]:
     """What is captured of a step, and why the rest is not."""
     for name, net in bench.nets().items():
         yield tried({"net": name}, lambda net=net: _captures(bench, net))  # type: ignore[misc]
-
-
-def prediction(bench: Bench) -> Iterator[Line]:
-    """A step as the simulator predicts it by the rates measured here, and as it took."""
-    from maniple.strategies.simulation.simulation import Simulation
-
-    size = 64 if bench.small else 4096
-    a, far = (
-        torch.randn(size, size, device=bench.torch),
-        torch.empty(1 << (16 if bench.small else 28), device=bench.torch),
-    )
-    flops = 2 * size**3 / median(bench, lambda: a @ a)
-    bandwidth = 2 * far.nbytes / median(bench, lambda: far.copy_(far.roll(1)) if bench.small else far.mul_(1))
-    detected = mp.Machine.cpu(1)
-    machine = replace(
-        detected,
-        memories=tuple(replace(memory, bandwidth=bandwidth) for memory in detected.memories),
-        processors=tuple(replace(each, flops_per_s=flops) for each in detected.processors),
-    )
-    for name, net in bench.nets().items():
-
-        def compare(net: Net = net) -> Line:
-            graph, batch, _ = made(net, net.sizes[1])
-            plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-            predicted = Simulation(graph, machine, plan, None, SGD).makespan_ns / 1e9
-            taken = median_step(bench, graph, batch)
-            return {"predicted_s": predicted, "measured_s": taken, "ratio": predicted / taken}
-
-        yield tried({"net": name}, compare)
 
 
 def recording(bench: Bench) -> Iterator[Line]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from maniple import cli
 from maniple.process import environment
@@ -50,9 +51,38 @@ def test_a_machine_is_written_and_tasks_are_kept_and_exported(tmp_path: Path) ->
     assert told["link"] is None
 
 
+def test_gpus_are_measured_with_what_their_host_takes_and_a_hop_between_ranks(tmp_path: Path) -> None:
+    """Null devices stand in for GPUs: everything is measured as on one, and said to mean nothing."""
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    written = tmp_path / "here.toml"
+    given = ("--device", "null", "--nodes", "2", "--model", f"{tmp_path / 'model.py'}:small", "-o", str(written))
+    found = calibrated(tmp_path, *given, "--seconds", "5")
+    assert found.returncode == 0, found.stderr
+    assert "of a null device: these times mean nothing" in found.stdout
+    machine = Machine.load(written)
+    assert [processor.kind for processor in machine.processors] == ["gpu", "gpu"]
+    first = machine.processors[0]
+    assert first.feed is not None
+    assert min(first.feed.eager_s, first.feed.staging, first.feed.upload, first.feed.download, first.launch_s) > 0
+    assert dict(first.peaks).keys() == {"tf32", "bfloat16", "float16", "float64"}
+    assert machine.link(0, 1).latency_s + 1 / machine.link(0, 1).bandwidth > 0
+    (kept,) = (tmp_path / "cache").glob("costs-*.json")
+    assert read_measurements(kept).device == "NullDevice"
+
+
+def test_gpus_that_are_not_here_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(SystemExit) as ending:
+        cli.main(["calibrate", "--device", "cuda", "--model", "mlp"])
+    assert ending.value.code == 2
+    assert "--device cuda: this torch is built without CUDA" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--device", "cud"), "did you mean 'cuda'"),
         (("--nodes", "0"), "--nodes: expected at least 1, got 0"),
         (("--seconds", "-1"), "--seconds: expected at least 0, got -1"),
         (("--seconds", "nan"), "--seconds: expected at least 0, got nan"),

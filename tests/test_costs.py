@@ -368,7 +368,7 @@ def test_what_a_search_prints_and_saves_is_what_it_compared(
 @pytest.mark.parametrize(
     ("name", "machine", "said"),
     [
-        ("measured", "p100x2", "p100x2 has processors of kind gpu, and only CPUs are measured here"),
+        ("measured", "p100x2", "p100x2 has processors of kind gpu, and their tasks are measured where there is one"),
         (
             "measurd",
             "cpu:2",

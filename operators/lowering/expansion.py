@@ -378,19 +378,17 @@ class Expansion:
         firsts = {memory: self.machine.processors_of(memory)[0] for memory in memories}
         points = tuple(Point((), (readers or firsts)[memory], replica) for replica, memory in enumerate(memories))
         rects = tuple(rect.shift([-at for at in start]) for rect in port.rects) if start else port.rects
-        requirement = Requirement(region, WRITE_DISCARD, rects)
-        self._launches.append(Launch(name, points, (requirement,), InputBinder(port), in_turn=readers is not None))
+        requirement, turn = Requirement(region, WRITE_DISCARD, rects), readers is not None
+        self._launches.append(Launch(name, points, (requirement,), InputBinder(port), in_turn=turn, port="in"))
         return port
 
     def _fetch(self, name: str, region: LogicalRegion, *, in_turn: bool = False) -> None:
         """Bring a region whole to every rank and hand it to the port of that name."""
         ranks = {memory.rank: memory.id for memory in reversed(self.machine.memories)}
         port = self.results[name] = Port(tuple(ranks[rank] for rank in sorted(ranks)))
-        points = tuple(
-            Point((number,), self.machine.processors_of(memory)[0]) for number, memory in enumerate(port.memories)
-        )
-        requirement = Requirement(region, READ, (region.bounds,) * len(points))
-        self._launches.append(Launch(f"{name}.fetch", points, (requirement,), FetchBinder(port), in_turn=in_turn))
+        points = tuple(Point((n,), self.machine.processors_of(memory)[0]) for n, memory in enumerate(port.memories))
+        requirement, body = Requirement(region, READ, (region.bounds,) * len(points)), FetchBinder(port)
+        self._launches.append(Launch(f"{name}.fetch", points, (requirement,), body, in_turn=in_turn, port="out"))
 
     def _launch(
         self, name: str, points: Sequence[Point], requirements: tuple[Requirement, ...], binder: Binder

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.operators.training.block import Block
 from maniple.process.error import RunError
 
 if TYPE_CHECKING:
@@ -235,15 +236,21 @@ class UpdateBinder(PureBinder):
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind one block."""
+        block, row, numbers = self.parts(views)
+        if self.scaled is None:
+            return self.optimizer.bind_updates([block], cores, row, *numbers)
+        from maniple.operators.training.loss_scale import ScaledStep, bind_scaled_update
+
+        return bind_scaled_update(
+            self.optimizer, block, ScaledStep(row, *numbers), cores, self.scaled.scratchpad(point)
+        )
+
+    def parts(self, views: Sequence[torch.Tensor | None]) -> tuple[Block, torch.Tensor | None, list[torch.Tensor]]:
+        """The block, the numbers of the step, and whatever else is read."""
         value, gradient, *others = (there(view) for view in views)
         states, numbers = others[: len(self.optimizer.states)], others[len(self.optimizer.states) :]
         row = None if self.row is None else self.optimizer.row_in(numbers.pop(0), self.row)
-        if self.scaled is None:
-            return self.optimizer.bind_update(value, gradient, tuple(states), cores, row, *numbers)
-        from maniple.operators.training.loss_scale import ScaledStep, bind_scaled_update
-
-        pad, block = self.scaled.scratchpad(point), (value, gradient, tuple(states))
-        return bind_scaled_update(self.optimizer, block, ScaledStep(row, *numbers), cores, pad)
+        return Block(value, gradient, tuple(states)), row, numbers
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ def operator_launch(
         else BackwardBinder(graph, node, tasks.tiles, form.slots, place)
     )
     name = form.name if part == ALL else f"{form.name}#{part}"
-    return Launch(name, tasks.points, tuple(requirements), binder, tuple(flops.tolist()), form.kind, in_turn=in_turn)
+    needs, operations, how = tuple(requirements), tuple(flops.tolist()), node.operator.multiplies_in
+    return Launch(name, tasks.points, needs, binder, operations, form.kind, in_turn=in_turn, multiplies_in=how)
 
 
 def update_launch(

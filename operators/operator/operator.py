@@ -305,6 +305,16 @@ class AbstractOperator(ABC):
         del semantics
         return self
 
+    @property
+    def multiplies_in(self) -> str:
+        """The type in which a GPU multiplies, where it is not that of the values; "": it is."""
+        return ""
+
+    def rows_named(self, place: int) -> int:
+        """How many rows an operand's whole numbers name; 1 where the operator does not know, so that all may be 0."""
+        del place
+        return 1
+
     def reads_as(self, place: int) -> str:
         """The half that it rounds an operand's values to as it reads them; "": it reads them as they come."""
         del place

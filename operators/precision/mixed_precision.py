@@ -96,6 +96,15 @@ class MixedPrecision(AbstractOperator):
         """The inner operator's."""
         return self.inner.opaque_source
 
+    @property
+    def multiplies_in(self) -> str:
+        """See ``AbstractOperator.multiplies_in``."""
+        return "tf32" if self.tf32 else ""
+
+    def rows_named(self, place: int) -> int:
+        """See ``AbstractOperator.rows_named``."""
+        return self.inner.rows_named(place)
+
     def reads_as(self, place: int) -> str:
         """See ``AbstractOperator.reads_as``."""
         return self.rounds[place] if place < len(self.rounds) else ""

@@ -7,10 +7,11 @@ amsgrad.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
@@ -59,17 +60,26 @@ class AdaptiveMoments(AbstractOptimizer):
         """See ``AbstractOptimizer.bind_update``; one fused pass where the block is contiguous, on one core or a GPU."""
         if row is None:
             raise RequestError(f"{type(self).__name__}: an update needs the numbers of the step")
-        contiguous = all(tensor.is_contiguous() for tensor in (parameter, gradient, *states))
-        if parameter.is_cuda and contiguous:
-            from maniple.operators.training import adam_cuda_kernels
-            from maniple.runtime.devices.cuda_kernels import current_stream
-
-            return adam_cuda_kernels.bind_adam(self, parameter, gradient, states, row, squares, current_stream())
+        block = Block(parameter, gradient, states)
+        if can_share_kernel([block]):
+            return self.bind_updates([block], cores, row, squares)
         from maniple.operators.training import adam_kernels
 
+        contiguous = all(tensor.is_contiguous() for tensor in block.tensors)
         fused = contiguous and cores == 1 and not parameter.is_cuda
         bind = adam_kernels.bind_fused if fused else adam_kernels.bind_torch
         return bind(self, (parameter, gradient, *states), row, squares)
+
+    def bind_updates(
+        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_updates``; one kernel for all on a GPU."""
+        if row is None or not can_share_kernel(blocks):
+            return super().bind_updates(blocks, cores, row, squares)
+        from maniple.operators.training import adam_cuda_kernels
+        from maniple.runtime.devices.cuda_kernels import current_stream
+
+        return adam_cuda_kernels.bind_adam(self, blocks, row, squares, current_stream())
 
     def bind_direction(
         self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Self, final
 
+from maniple.operators.training.block import Block
 from maniple.operators.training.optimizer import AbstractOptimizer, State, check_number
 from maniple.process.error import RequestError
 
@@ -146,18 +147,27 @@ class Averaged(AbstractOptimizer):
         squares: Tensor | None = None,
     ) -> Callable[[], None]:
         """See ``AbstractOptimizer.bind_update``: the inner optimizer's, and then the average."""
+        return self.bind_updates([Block(parameter, gradient, states)], cores, row, squares)
+
+    def bind_updates(
+        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_updates``: the inner optimizer's, and then the averages."""
         if row is None:
             raise RequestError("averaged: an update needs the number of the step")
-        *own, average = states
-        update = self.inner.bind_update(parameter, gradient, tuple(own), cores, row, squares)
+        own = [Block(value, gradient, states[:-1]) for value, gradient, states in blocks]
+        update = self.inner.bind_updates(own, cores, row, squares)
+        averages = [(states[-1], value) for value, _, states in blocks]
         step, share = row, 1 - self.decay
 
         def run() -> None:
             update()
-            if float(step[0]) <= 1:
-                average.copy_(parameter)
-            else:
-                average.lerp_(parameter, share)
+            first = float(step[0]) <= 1
+            for average, value in averages:
+                if first:
+                    average.copy_(value)
+                else:
+                    average.lerp_(value, share)
 
         return run
 

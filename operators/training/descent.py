@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, State
 from maniple.process.error import RequestError
@@ -100,17 +101,26 @@ class SGD(AbstractOptimizer):
     ) -> Callable[[], None]:
         """See ``AbstractOptimizer.bind_update``.
 
-        One fused pass where the block is contiguous and the processor has one core, torch's operations otherwise.
+        One fused pass where the block is contiguous and the processor has one core or is a GPU, torch's operations
+        otherwise.
         """
-        contiguous = all(tensor.is_contiguous() for tensor in (parameter, gradient, *states))
-        if parameter.is_cuda and contiguous:
-            from maniple.operators.training import descent_cuda_kernels
-            from maniple.runtime.devices.cuda_kernels import current_stream
-
-            return descent_cuda_kernels.bind_descent(self, parameter, gradient, states, current_stream(), row, squares)
+        block = Block(parameter, gradient, states)
+        if can_share_kernel([block]):
+            return self.bind_updates([block], cores, row, squares)
         from maniple.operators.training import descent_kernels
 
         return descent_kernels.bind_descent(self, parameter, gradient, states, cores, row, squares)
+
+    def bind_updates(
+        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_updates``; one kernel for all on a GPU."""
+        if not can_share_kernel(blocks):
+            return super(SGD, self).bind_updates(blocks, cores, row, squares)
+        from maniple.operators.training import descent_cuda_kernels
+        from maniple.runtime.devices.cuda_kernels import current_stream
+
+        return descent_cuda_kernels.bind_descent(self, blocks, current_stream(), row, squares)
 
     def bind_direction(
         self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor

@@ -30,6 +30,7 @@ from maniple.process.error import RequestError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from maniple.operators.training.block import Block
     from maniple.operators.training.parameter import Parameter
 
 __all__: list[str] = []
@@ -112,6 +113,27 @@ class AbstractOptimizer(ABC):
                 optimizer was made with, where these do not change.
             squares: The sum of the squares of all gradients, one float64, where they are clipped by norm.
         """
+
+    def bind_updates(
+        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
+    ) -> Callable[[], None]:
+        """A function that updates blocks of several weights in place each time that it is called.
+
+        Args:
+            blocks: At least one.
+            cores: See ``bind_update``, as are ``row`` and ``squares``, which are those of all.
+            row: Likewise.
+            squares: Likewise.
+        """
+        bodies = [self.bind_update(*block, cores, row, squares) for block in blocks]
+        if len(bodies) == 1:
+            return bodies[0]
+
+        def update() -> None:
+            for body in bodies:
+                body()
+
+        return update
 
     @abstractmethod
     def bind_direction(

@@ -8,11 +8,12 @@ take a step by itself is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, final
 
+from maniple.operators.training.block import Block
 from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State, frozen_option
 from maniple.process.error import RequestError
@@ -130,6 +131,12 @@ class TorchRule(AbstractOptimizer):
         squares: Tensor | None = None,
     ) -> Callable[[], None]:
         """See ``AbstractOptimizer.bind_update``; torch's step of the block."""
+        return self.bind_updates([Block(parameter, gradient, states)], cores, row, squares)
+
+    def bind_updates(
+        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
+    ) -> Callable[[], None]:
+        """See ``AbstractOptimizer.bind_updates``; one step of torch's for all, which on a GPU has kernels for many."""
         del cores
         import torch
 
@@ -137,7 +144,7 @@ class TorchRule(AbstractOptimizer):
 
         if row is None:
             raise RequestError(f"torch.optim.{self.kind}: an update needs the numbers of the step")
-        held = torch.nn.Parameter(parameter, requires_grad=True)
+        held = [torch.nn.Parameter(block.value, requires_grad=True) for block in blocks]
         theirs = _made(self.kind, self.options, held)
         limits, names, joined, known = Clipping(self).limits, self.state_names, self.pairs, [*self.arguments()]
 
@@ -147,22 +154,21 @@ class TorchRule(AbstractOptimizer):
             if step <= 1:  # what it keeps begins anew
                 theirs = _made(self.kind, self.options, held)
             else:
-                state = dict(zip(names, states, strict=True))
-                theirs.state[held] = {STEP: torch.tensor(step - 1, dtype=torch.float32), **state}
+                for weight, block in zip(held, blocks, strict=True):
+                    state = dict(zip(names, block.states, strict=True))
+                    theirs.state[weight] = {STEP: torch.tensor(step - 1, dtype=torch.float32), **state}
             at = iter(numbers)
             theirs.param_groups[0].update(
                 {name: tuple(next(at) for _ in joined[name]) if name in joined else next(at) for name in known}
             )
             total = NO_NORM if squares is None else float(on_host(squares)[0])
-            held.grad = bounded_by_torch(gradient, scale(total, limits[0], abs(limits[2])), limits[1])
+            factor = scale(total, limits[0], abs(limits[2]))
+            for weight, block in zip(held, blocks, strict=True):
+                weight.grad = bounded_by_torch(block.gradient, factor, limits[1])
             theirs.step()
-            for name, kept in zip(names, states, strict=True):
-                found = theirs.state[held].get(name)
-                if found is None:  # of a momentum that is 0 in the first step
-                    kept.zero_()
-                elif found.data_ptr() != kept.data_ptr():
-                    kept.copy_(found)
-            held.grad = None
+            for weight, block in zip(held, blocks, strict=True):
+                _keep(theirs.state[weight], names, block.states)
+                weight.grad = None
 
         return update
 
@@ -212,10 +218,20 @@ def by_torch(
     return TorchRule(name, given, **clips, loss_scale=loss_scale, groups=groups)
 
 
-def _made(kind: str, options: tuple[tuple[str, Any], ...], held: torch.nn.Parameter) -> torch.optim.Optimizer:
+def _keep(state: Mapping[str, Any], names: Sequence[str], places: Sequence[Tensor]) -> None:
+    """Leave what torch made of a state where it was."""
+    for name, kept in zip(names, places, strict=True):
+        found = state.get(name)
+        if found is None:  # of a momentum that is 0 in the first step
+            kept.zero_()
+        elif found.data_ptr() != kept.data_ptr():
+            kept.copy_(found)
+
+
+def _made(kind: str, options: tuple[tuple[str, Any], ...], held: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
     import torch
 
-    found: torch.optim.Optimizer = getattr(torch.optim, kind)([held], **dict(options))
+    found: torch.optim.Optimizer = getattr(torch.optim, kind)(held, **dict(options))
     return found
 
 
@@ -237,7 +253,7 @@ def _trial(
     def run(value: Tensor, *part: slice) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
         """Take the steps of a part of a value in place, with its state in memory of the same form."""
         held = torch.nn.Parameter(value[part])
-        theirs = _made(kind, options, held)
+        theirs = _made(kind, options, [held])
         for slope in slopes:
             held.grad = slope[part].clone()
             theirs.step()

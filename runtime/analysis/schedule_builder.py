@@ -318,7 +318,7 @@ class ScheduleBuilder:
             last = self._starts[number + 1]
             first = last - len(launch.points)
             durations[first:last] = found = self._task_ns(launch)
-            held[:, starts[first:last]] = processors_of(launch.points), found
+            held[:, starts[first:last]] = self.network.devices[processors_of(launch.points)], found
         for placed in self._placed:
             prices = self.prices(placed.region)
             behind = np.repeat(starts[placed.moves] - prices.starts[:-1], np.diff(prices.starts))
@@ -329,8 +329,9 @@ class ScheduleBuilder:
     def _task_ns(self, launch: Launch) -> Column:
         """The nanoseconds of a launch's tasks, worked out once for all launches that are alike."""
         rects = tuple([id(requirement.rects) for requirement in launch.requirements])
-        sizes = tuple([requirement.region.itemsize for requirement in launch.requirements])
-        key = (rects, sizes, processors_of(launch.points).tobytes(), launch.flops, launch.kind)
+        types = tuple([requirement.region.dtype for requirement in launch.requirements])
+        how = launch.flops, launch.kind, launch.multiplies_in, launch.port
+        key = (rects, types, processors_of(launch.points).tobytes(), how)
         if key not in self._task_times:
             self._task_times[key] = task_ns(launch, self.network.rooflines)
         return self._task_times[key]

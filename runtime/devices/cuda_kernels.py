@@ -5,7 +5,9 @@ Import this where a GPU is used and nowhere else: it imports numba's CUDA target
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+import ctypes
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -26,7 +28,8 @@ cuda: Any = _cuda  # untyped, and its names are there only once it knows its tar
 DeviceArray = Any  # a torch tensor on CUDA, or a device array of numba
 
 THREADS = 128  # of a block
-_MOST_BLOCKS = 4096  # more do not fill a GPU better; a thread takes every gridsize-th element
+MOST_BLOCKS = 4096  # of kernels whose threads go on to the next work; more do not fill a GPU better
+EVERY_BLOCK = 2**31 - 1  # of kernels whose threads have 16 bytes or more to do: the GPU deals blocks out best
 
 
 def _same(element: Any) -> Any:
@@ -81,22 +84,78 @@ FORMS: dict[torch.dtype, Form] = {
     torch.int32: _form(np.int32, _same, _same),
 }
 """By dtype."""
+_KINDS = {np.dtype(held): dtype for dtype, (held, _, _) in reversed(FORMS.items()) if dtype != torch.bfloat16}
 
 
-def bind_launch(kernel: Any, work: int, arguments: tuple[object, ...], stream: object | None = 0) -> Callable[[], None]:
-    """A kernel bound to its arguments and to a grid of blocks of ``THREADS`` threads.
+def dtype_of(array: DeviceArray) -> torch.dtype:
+    """What the elements of a device array are, as torch calls it."""
+    return array.dtype if isinstance(array, torch.Tensor) else _KINDS[np.dtype(array.dtype)]
+
+
+def kind_of(dtype: torch.dtype) -> type[np.generic]:
+    """What numbers of a dtype are computed as: those of 16 bits in single precision."""
+    return np.float32 if dtype.is_floating_point and dtype.itemsize == 2 else FORMS[dtype].held
+
+
+@final
+class Grid:
+    """A kernel with its blocks, configured once for each stream that it is launched into.
 
     Args:
         kernel: What ``cuda.jit`` gave; takes any number of blocks.
         work: Threads that have something to do.
-        arguments: Device arrays (which stay where they are) and numbers.
-        stream: Of numba; None: torch's current one at each launch.
+        threads: Of a block; 0: ``THREADS``.
+        most: Blocks that there may be.
     """
-    blocks = max(1, min(_MOST_BLOCKS, -(-work // THREADS)))
-    if stream is None:
-        return lambda: kernel[blocks, THREADS, current_stream()](*arguments)
-    configured = kernel[blocks, THREADS, stream]
-    return lambda: configured(*arguments)
+
+    def __init__(self, kernel: Any, work: int, threads: int = 0, most: int = MOST_BLOCKS) -> None:
+        self._kernel = kernel
+        self._threads = threads or THREADS
+        self.blocks = max(1, min(most, -(-work // self._threads)))
+        self._by_stream: dict[object, Any] = {}
+
+    def on(self, stream: object | None) -> Callable[..., None]:
+        """What launches it into a stream of numba, given its arguments; None: into torch's current one."""
+        if stream is not None:
+            return cast("Callable[..., None]", self._kernel[self.blocks, self._threads, stream])
+        key = stream_key()
+        found = self._by_stream.get(key)
+        if found is None:
+            found = self._by_stream[key] = self._kernel[self.blocks, self._threads, stream_of(key)]
+        return cast("Callable[..., None]", found)
+
+    def bind(self, arguments: tuple[object, ...], stream: object | None = 0) -> Callable[[], None]:
+        """A launch.
+
+        Args:
+            arguments: Device arrays (which stay where they are) and numbers.
+            stream: Of numba; None: torch's current one at each launch.
+        """
+        if stream is None:
+            return lambda: self.on(None)(*arguments)
+        configured = self.on(stream)
+        return lambda: configured(*arguments)
+
+
+def bind_launch(
+    kernel: Any,
+    work: int,
+    arguments: tuple[object, ...],
+    stream: object | None = 0,
+    threads: int = 0,
+    most: int = MOST_BLOCKS,
+) -> Callable[[], None]:
+    """A kernel bound to its arguments and to a grid of blocks.
+
+    Args:
+        kernel: See ``Grid``, as are ``work``, ``threads`` and ``most``.
+        work: Likewise.
+        arguments: See ``Grid.bind``.
+        stream: Likewise.
+        threads: See ``Grid``.
+        most: Likewise.
+    """
+    return Grid(kernel, work, threads, most).bind(arguments, stream)
 
 
 def as_numba(array: DeviceArray) -> Any:
@@ -116,18 +175,121 @@ def _shared(array: Any) -> Any:
     return simulated.FakeCUDAArray(array)
 
 
+def address_of(array: DeviceArray) -> int:
+    """Where the first element of a device array lies."""
+    if isinstance(array, torch.Tensor):
+        return int(array.data_ptr())
+    held: Any = array
+    found = held.__array_interface__ if _SIMULATED else held.__cuda_array_interface__
+    return int(found["data"][0])
+
+
+def _array_in_memory(address: int, size: int, held: type[np.generic]) -> Any:
+    length = int(size) * np.dtype(held).itemsize
+    memory: Any = (ctypes.c_char * length).from_address(int(address))
+    return np.frombuffer(memory, dtype=held)
+
+
+def _four_in_memory(array: Any, at: Any) -> tuple[Any, Any, Any, Any]:
+    a, b, c, d = array[int(at) : int(at) + 4]
+    return a, b, c, d
+
+
+def _put_four_in_memory(array: Any, at: Any, four: tuple[Any, Any, Any, Any]) -> None:
+    array[int(at) : int(at) + 4] = four
+
+
+def _on_device() -> tuple[Any, Any, Any]:
+    """Device functions of the forms of the three above: numba has no pointers and no loads of several elements."""
+    from importlib import import_module
+
+    from llvmlite import ir
+    from numba.cuda.extending import intrinsic
+
+    from maniple.process.compilation.numba_internals import array_value
+
+    types: Any = import_module("numba.cuda.types")
+
+    def four_at(context: Any, builder: Any, held: Any, array: Any, at: Any) -> tuple[Any, int]:
+        """A pointer to four elements, and what they are aligned to."""
+        data = context.make_array(held)(context, builder, value=array).data
+        element = context.get_data_type(held.dtype)
+        pointer = builder.bitcast(builder.gep(data, [at]), ir.VectorType(element, 4).as_pointer())
+        return pointer, 4 * held.dtype.bitwidth // 8
+
+    @intrinsic
+    def array_at(typing_context: Any, address: Any, size: Any, held: Any) -> Any:
+        del typing_context
+        made = types.Array(held.dtype, 1, "C")
+
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            pointer, length, _ = arguments
+            word = context.get_value_type(types.intp)
+            data = builder.inttoptr(pointer, context.get_data_type(held.dtype).as_pointer())
+            return array_value(context, builder, made, data, [length], [word(held.dtype.bitwidth // 8)], word)
+
+        return made(types.intp, types.intp, held), build
+
+    @intrinsic
+    def load_four(typing_context: Any, array: Any, at: Any) -> Any:
+        del typing_context, at
+
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer, align = four_at(context, builder, signature.args[0], *arguments)
+            found = builder.load(pointer, align=align)
+            parts = [builder.extract_element(found, ir.Constant(ir.IntType(32), place)) for place in range(4)]
+            return context.make_tuple(builder, signature.return_type, parts)
+
+        return types.UniTuple(array.dtype, 4)(array, types.uint64), build
+
+    @intrinsic
+    def store_four(typing_context: Any, array: Any, at: Any, four: Any) -> Any:
+        del typing_context, at, four
+
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer, align = four_at(context, builder, signature.args[0], *arguments[:2])
+            made = ir.Constant(pointer.type.pointee, ir.Undefined)
+            for place in range(4):
+                part = builder.extract_value(arguments[2], place)
+                made = builder.insert_element(made, part, ir.Constant(ir.IntType(32), place))
+            builder.store(made, pointer, align=align)
+            return context.get_dummy_value()
+
+        return types.void(array, types.uint64, types.UniTuple(array.dtype, 4)), build
+
+    return array_at, load_four, store_four
+
+
+array_at, load_four, store_four = (
+    (_array_in_memory, _four_in_memory, _put_four_in_memory) if _SIMULATED else _on_device()
+)
+"""In a kernel: the array of a length and a type of elements at an address; four elements of an array from a place whose
+address is a multiple of their size, in one load; and in one store."""
+
+
 def to_device(array: Any) -> Any:
     """A copy of an array on the device; in the simulator as the simulator has it."""
     return cuda.to_device(array)
 
 
+def stream_key() -> tuple[int, int]:
+    """The device and the handle of the stream into which torch puts work now; the simulator has none."""
+    if _SIMULATED:
+        return 0, 0
+    stream = torch.cuda.current_stream()
+    return stream.device_index, stream.cuda_stream
+
+
+@lru_cache(maxsize=256)
+def stream_of(key: tuple[int, int]) -> object:
+    """A stream as numba takes it; its device is the current one."""
+    return 0 if _SIMULATED else cuda.external_stream(key[1])
+
+
 def current_stream() -> object:
     """The stream into which torch puts work now, as numba takes it; the simulator has none."""
-    if _SIMULATED:
-        return 0
-    from maniple.runtime.devices.cuda_device import numba_stream
-
-    return numba_stream()
+    return stream_of(stream_key())
 
 
 def flat(array: DeviceArray) -> Any:

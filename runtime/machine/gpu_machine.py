@@ -1,15 +1,17 @@
 """Machines of GPUs that were found: what their properties and the presets say of them, before anything is measured.
 
-peak, memory's rate    of the preset whose name the device's has in it; else of the device's own properties
+peaks, memory's rate   of the preset whose name the device's has in it; else of the device's own properties
 capacity               the device's memory without what contexts and tiles on their way take, evenly over those that
                        share it
-launch                 a preset's; ``maniple calibrate`` measures it
+launch                 a preset's; ``maniple calibrate`` measures it, and what the host takes
+sharing                processors that are dealt one device have its number
 links                  those of the preset, where every host has GPUs of one kind and each has its own; where ranks
                        share a GPU, the rate of `peer_link`
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from maniple.runtime.machine.machine_part import Host, Memory, Processor
@@ -38,10 +40,12 @@ class Rates(NamedTuple):
     Args:
         flops_per_s: float32, dense, without tensor cores.
         memory_bandwidth: bytes per second.
+        peaks: dense, in other types, as far as they are told.
     """
 
     flops_per_s: float
     memory_bandwidth: float
+    peaks: tuple[tuple[str, float], ...] = ()
 
 
 class GpuParts(NamedTuple):
@@ -79,7 +83,7 @@ def rates_of(name: str, properties: Sequence[int]) -> Rates | None:
     """
     kind = kind_of(name)
     if kind is not None:
-        return Rates(GPUS[kind].flops_per_s, GPUS[kind].memory_bandwidth)
+        return Rates(GPUS[kind].flops_per_s, GPUS[kind].memory_bandwidth, GPUS[kind].peaks)
     major, minor, multiprocessors, clock_khz, memory_clock_khz, lines = properties
     lanes = 128 if (major, minor) in {(8, 6), (8, 9)} else LANES.get(major, 0)
     if not (lanes and multiprocessors and clock_khz and memory_clock_khz and lines):
@@ -102,6 +106,7 @@ def gpu_parts_of(
         assumed: rates of one that does not say them.
     """
     names = [inventory.host for inventory in inventories]
+    numbers: dict[tuple[str, int], int] = {}
     memories, made, kinds = list[Memory](), list[Processor](), list[str | None]()
     shared = False
     for index, (rank, local) in enumerate((rank, local) for rank in range(len(names)) for local in range(processors)):
@@ -118,8 +123,10 @@ def gpu_parts_of(
         kinds.append(kind_of(own.gpu_names[device]) if own.gpu_names else None)
         capacity = max(1, int(sizes[device] - taken) // sharers)
         memories.append(Memory(index, rank, nodes[rank], capacity, rates.memory_bandwidth))
-        launch = (GPU_LAUNCH_S,) if own.gpu_names else ()
-        made.append(Processor(index, "gpu", index, 1, rates.flops_per_s, f"g{index}", *launch))
+        number = numbers.setdefault((names[rank], device), len(numbers)) if sharers > 1 else None
+        made.append(Processor(index, "gpu", index, 1, rates.flops_per_s, f"g{index}", peaks=rates.peaks, device=number))
+        if own.gpu_names:
+            made[-1] = replace(made[-1], launch_s=GPU_LAUNCH_S)
     hosts = tuple(Host(node, names[nodes.index(node)]) for node in sorted(set(nodes)))
     links, switches = ((), ()) if shared else _wires(kinds, memories, hosts)
     real = all(inventory.gpu_names for inventory in inventories)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from maniple.process.error import RequestError
 from maniple.process.file_entry import Entry, read_toml, write_atomically
-from maniple.runtime.machine.machine_part import LAUNCH_S, Host, Link, Memory, Processor, Rate
+from maniple.runtime.machine.machine_part import LAUNCH_S, Feed, Host, Link, Memory, Processor, Rate
 
 if TYPE_CHECKING:
     import os
@@ -183,8 +183,12 @@ def _check_links(name: str, memories: int, links: Sequence[Link], switches: Sequ
         raise RequestError(f"machine {name}: two links join the same two memories in the same direction")
 
 
-def _table(part: Host | Memory | Processor | Link | Rate) -> dict[str, str | int | float]:
-    return {entry.name: getattr(part, entry.name) for entry in fields(part)}
+def _table(part: Host | Memory | Processor | Link | Rate | Feed) -> dict[str, object]:
+    """A part as plain data, without what nobody has said of it."""
+    told = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+    if isinstance(part, Processor):
+        told |= {"peaks": dict(part.peaks), "feed": None if part.feed is None else _table(part.feed)}
+    return {name: value for name, value in told.items() if value is not None and value != {}}
 
 
 def _toml(value: object) -> str:
@@ -215,7 +219,8 @@ def _memory(entry: Entry) -> Memory:
 
 
 def _processor(entry: Entry) -> Processor:
-    table = entry.table(("id", "kind", "memory", "cores", "flops_per_s", "name"), ("launch_s",))
+    optional = ("launch_s", "peaks", "feed", "device")
+    table = entry.table(("id", "kind", "memory", "cores", "flops_per_s", "name"), optional)
     return Processor(
         table["id"].integer(0),
         "gpu" if table["kind"].choice(("cpu", "gpu")) == "gpu" else "cpu",
@@ -224,7 +229,16 @@ def _processor(entry: Entry) -> Processor:
         _positive(table["flops_per_s"]),
         table["name"].string(),
         table["launch_s"].number(0.0) if "launch_s" in table else LAUNCH_S,
+        tuple((dtype, _positive(rate)) for dtype, rate in table["peaks"].items()) if "peaks" in table else (),
+        _feed(table["feed"]) if "feed" in table else None,
+        table["device"].integer(0) if "device" in table else None,
     )
+
+
+def _feed(entry: Entry) -> Feed:
+    table = entry.table(("eager_s", "run_s", "staging", "upload", "download"))
+    rates = (_positive(table[name]) for name in ("staging", "upload", "download"))
+    return Feed(table["eager_s"].number(0.0), table["run_s"].number(0.0), *rates)
 
 
 def _link(entry: Entry) -> Link:

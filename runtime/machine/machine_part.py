@@ -17,6 +17,26 @@ LAUNCH_S = 5e-6
 
 @final
 @dataclass(frozen=True, slots=True)
+class Feed:
+    """What a host does to feed a GPU, and what that takes.
+
+    Args:
+        eager_s: seconds of the host for a task that the GPU is given by itself, while it works on those before.
+        run_s: seconds of a run beside what the GPU does, from when it is submitted to when its end is heard.
+        staging: bytes per second that it copies into pinned memory, before the GPU fetches them from there.
+        upload: bytes per second from pinned memory to the GPU's.
+        download: bytes per second back.
+    """
+
+    eager_s: float
+    run_s: float
+    staging: float
+    upload: float
+    download: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Processor:
     """What runs tasks one at a time.
 
@@ -27,7 +47,12 @@ class Processor:
         cores: how many cores it owns.
         flops_per_s: peak rate in float32, all its cores together.
         name: what timelines call it.
-        launch_s: seconds that starting any task costs.
+        launch_s: seconds that starting any task costs; on a GPU, of a task that is a node of a captured graph.
+        peaks: peak rates in other types by name; types that are not there have that of float32. ``tf32`` is float32 in
+            tensor cores.
+        feed: of a GPU, what its host takes for it; None where nobody measured it: then ports cost as tasks do.
+        device: of a GPU that is shared, a number of it: processors with one number are one device, which runs a task of
+            one of them at a time; None: a device of its own.
     """
 
     id: int
@@ -37,6 +62,13 @@ class Processor:
     flops_per_s: float
     name: str
     launch_s: float = LAUNCH_S
+    peaks: tuple[tuple[str, float], ...] = ()
+    feed: Feed | None = None
+    device: int | None = None
+
+    def peak(self, dtype: str) -> float:
+        """The peak rate in a type."""
+        return dict(self.peaks).get(dtype, self.flops_per_s)
 
 
 @final

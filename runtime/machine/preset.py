@@ -50,6 +50,7 @@ class GpuHost:
         per_host: GPUs of one host.
         wires: how they are joined to each other and to the network.
         switches: names of the switches of a host, its number to follow.
+        peaks: dense, in other types, in tensor cores where it has them.
     """
 
     flops_per_s: float
@@ -58,6 +59,7 @@ class GpuHost:
     per_host: int
     wires: Wire
     switches: tuple[str, ...]
+    peaks: tuple[tuple[str, float], ...] = ()
 
 
 def _both(first: End, second: End, latency_s: float, bandwidth: float) -> list[Link]:
@@ -114,14 +116,30 @@ def _nvswitch(nvlink: float, network: float) -> Wire:
     return wires
 
 
+def _peaks(float64: float, tf32: float, half: float) -> tuple[tuple[str, float], ...]:
+    """The peaks of a GPU that has tensor cores for these types."""
+    return (("float64", float64), ("tf32", tf32), ("bfloat16", half), ("float16", half))
+
+
+_A100 = _peaks(19.5e12, 156e12, 312e12)
+_HOPPER = _peaks(67e12, 494.7e12, 989.4e12)
+_BLACKWELL = _peaks(37e12, 1125e12, 2250e12)
 GPUS: dict[str, GpuHost] = {
     "k80": GpuHost(4.1e12, 12 * 10**9, 240.6e9, 4, _k80, ("card{}.0", "card{}.1", "pcie{}")),
-    "p100": GpuHost(10.6e12, 16 * 10**9, 732e9, 4, _p100, ("pcie{}",)),
-    "v100": GpuHost(15.7e12, 16 * 10**9, 900e9, 8, _v100, ("pcie{}.0", "pcie{}.1", "pcie{}.2", "pcie{}.3", "cpu{}")),
-    "a100": GpuHost(19.5e12, 80 * 10**9, 2039e9, 8, _nvswitch(240e9, 25e9), ("nvswitch{}",)),
-    "h100": GpuHost(67e12, 80 * 10**9, 3350e9, 8, _nvswitch(370.8e9, 50e9), ("nvswitch{}",)),
-    "h200": GpuHost(67e12, 141 * 10**9, 4800e9, 8, _nvswitch(370.8e9, 50e9), ("nvswitch{}",)),
-    "b200": GpuHost(75e12, 180 * 10**9, 7700e9, 8, _nvswitch(721.8e9, 50e9), ("nvswitch{}",)),
+    "p100": GpuHost(10.6e12, 16 * 10**9, 732e9, 4, _p100, ("pcie{}",), (("float64", 5.3e12), ("float16", 21.2e12))),
+    "v100": GpuHost(
+        15.7e12,
+        16 * 10**9,
+        900e9,
+        8,
+        _v100,
+        ("pcie{}.0", "pcie{}.1", "pcie{}.2", "pcie{}.3", "cpu{}"),
+        (("float64", 7.8e12), ("float16", 125e12)),
+    ),
+    "a100": GpuHost(19.5e12, 80 * 10**9, 2039e9, 8, _nvswitch(240e9, 25e9), ("nvswitch{}",), _A100),
+    "h100": GpuHost(67e12, 80 * 10**9, 3350e9, 8, _nvswitch(370.8e9, 50e9), ("nvswitch{}",), _HOPPER),
+    "h200": GpuHost(67e12, 141 * 10**9, 4800e9, 8, _nvswitch(370.8e9, 50e9), ("nvswitch{}",), _HOPPER),
+    "b200": GpuHost(75e12, 180 * 10**9, 7700e9, 8, _nvswitch(721.8e9, 50e9), ("nvswitch{}",), _BLACKWELL),
 }
 """The kinds of GPU by name. A K80 counts as what programs see of it: two GPUs."""
 
@@ -155,7 +173,10 @@ def gpu_parts(name: str) -> Parts | None:
             Memory(index, index, index // kind.per_host, kind.memory_bytes, kind.memory_bandwidth)
             for index in range(count)
         ),
-        tuple(Processor(index, "gpu", index, 1, kind.flops_per_s, f"g{index}", GPU_LAUNCH_S) for index in range(count)),
+        tuple(
+            Processor(index, "gpu", index, 1, kind.flops_per_s, f"g{index}", GPU_LAUNCH_S, kind.peaks)
+            for index in range(count)
+        ),
         tuple(links),
         None,
         None,

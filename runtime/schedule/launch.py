@@ -104,6 +104,8 @@ class Launch:
         provenance: the source line that launched it, or the operator it stands for.
         in_turn: whether a processor runs its tasks after those of earlier such launches, and not by who is ready first.
         lag: how many runs ago what it works on began; it does nothing in a run before which there were fewer.
+        multiplies_in: the type in which a GPU multiplies, where it is not that of the values.
+        port: ``in`` where it brings a value of the program's, ``out`` where it gives it one; "" where it does neither.
     """
 
     name: str
@@ -115,6 +117,8 @@ class Launch:
     provenance: str = ""
     in_turn: bool = False
     lag: int = 0
+    multiplies_in: str = ""
+    port: str = ""
 
     def label(self, point: int) -> str:
         """Name one of its tasks, such as `conv2d.forward[1,0]@p1`."""

@@ -37,13 +37,20 @@ are over switches: such differ in their first and last links alone."""
 class Network:
     """Routes and rates as arrays. Lanes, which a row may hold, are processors first, then links.
 
+    Processors that share a GPU have one lane: the device takes turns between the contexts of their ranks, so that
+    together they get no further than one.
+
     Args:
         wires: the routes and the links' rates.
         rooflines: what the processors reach.
+        devices: by processor the lane that its tasks hold: the first processor of the same device.
+        run_ns: what a run takes beside its rows, before the first and after the last: that of the slowest rank.
     """
 
     wires: Wires
     rooflines: Rooflines
+    devices: Column
+    run_ns: int
 
     @classmethod
     def of(cls, machine: Machine) -> Self:
@@ -87,7 +94,12 @@ class Network:
             kinds,
             switched(starts, kinds),
         )
-        return cls(wires, rooflines)
+        fixed_s = max((each.feed.run_s for each in machine.processors if each.feed), default=0.0)
+        return cls(wires, rooflines, _devices(machine), round(1e9 * fixed_s))
+
+    def hold(self, held: Table) -> Table:
+        """Give the (lane, span) of what tasks hold whose processors these are."""
+        return np.stack([self.devices[held[:, 0]], held[:, 1]], axis=1)
 
     @property
     def processors(self) -> int:
@@ -108,6 +120,16 @@ class Network:
     def line(self) -> int:
         """Bytes of a cache line; 0 where no processor copies, so that nobody counts lines."""
         return LINE if self.copies else 0
+
+
+def _devices(machine: Machine) -> Column:
+    """By processor, the first one that is the same device."""
+    found: dict[int, int] = {}
+    lanes = np.arange(len(machine.processors))
+    for processor in machine.processors:
+        if processor.device is not None:
+            lanes[processor.id] = found.setdefault(processor.device, processor.id)
+    return lanes
 
 
 def _lay(routes: Routes, kinds: Column, count: int) -> tuple[Column, Column, Column]:

@@ -2,6 +2,14 @@
 
     seconds = launch + max(operations / (efficiency * peak), bytes / (efficiency * bandwidth))
 
+The peak is that of the type in which a task computes: the narrowest floating one of what it uses, for a half costs what
+a half costs though it is summed in float32. A port of a GPU, which brings a value of the program's or gives it one, is
+no part of a captured graph and crosses the bus:
+
+    seconds = max(eager, launch + bytes / bus)        the host launches it while the GPU works on what came before
+
+What comes in is copied by the host first, into memory that the GPU can fetch it from: its bus is both ways in a row.
+
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures"
 (CACM 2009), with a launch floor and, for each operator, the part of the peak that its kernels reach. Tasks and folds
 come as columns; schedules are ordered, and searches predict, by the same numbers.
@@ -17,6 +25,8 @@ import numpy as np
 from maniple.runtime.schedule.launch_columns import processors_of, volumes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
 
@@ -40,6 +50,8 @@ EFFICIENCY = {
 }
 """The part of the peak rate that an operator's kernels reach; DEFAULT_EFFICIENCY for all others."""
 DEFAULT_EFFICIENCY = 0.3
+WIDTHS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16}
+"""Bits of the types that tasks compute in."""
 
 
 @final
@@ -51,11 +63,17 @@ class Rooflines:
         launch_s: seconds until a task begins.
         flops_per_s: the peak.
         bandwidth: bytes per second, read and written: an even share of the memory's.
+        peaks: the peaks in other types, where a processor has one of its own.
+        eager_s: seconds of a GPU's host for a task by itself.
+        buses: by port, bytes per second between program and processor; those of its memory where nobody measured it.
     """
 
     launch_s: Rates
     flops_per_s: Rates
     bandwidth: Rates
+    peaks: Mapping[str, Rates]
+    eager_s: Rates
+    buses: Mapping[str, Rates]
 
     @classmethod
     def of(cls, machine: Machine) -> Self:
@@ -63,11 +81,47 @@ class Rooflines:
         processors = machine.processors
         memory = np.asarray([processor.memory for processor in processors], dtype=np.int64)
         whole = np.asarray([each.bandwidth for each in machine.memories], dtype=np.float64)
+        bandwidth = BANDWIDTH_EFFICIENCY * whole[memory] / np.bincount(memory)[memory]
+        feeds = [(each.feed, float(own)) for each, own in zip(processors, bandwidth, strict=True)]
+        types = sorted({dtype for processor in processors for dtype, _ in processor.peaks})
         return cls(
-            np.asarray([processor.launch_s for processor in processors], dtype=np.float64),
-            np.asarray([processor.flops_per_s for processor in processors], dtype=np.float64),
-            BANDWIDTH_EFFICIENCY * whole[memory] / np.bincount(memory)[memory],
+            _rates(processor.launch_s for processor in processors),
+            _rates(processor.flops_per_s for processor in processors),
+            bandwidth,
+            {dtype: _rates(processor.peak(dtype) for processor in processors) for dtype in types},
+            _rates(feed.eager_s if feed else 0.0 for feed, _ in feeds),
+            {
+                "in": _rates(1 / (1 / feed.staging + 1 / feed.upload) if feed else own for feed, own in feeds),
+                "out": _rates(feed.download if feed else own for feed, own in feeds),
+            },
         )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the tasks of a launch have in common.
+
+    Args:
+        efficiency: the part of the peak rate that their kernels reach.
+        dtype: the type that they compute in.
+        port: see `Launch`.
+    """
+
+    efficiency: float
+    dtype: str = "float32"
+    port: str = ""
+
+    @classmethod
+    def of(cls, launch: Launch) -> Self:
+        """That of a launch."""
+        types = (need.region.dtype for need in launch.requirements)
+        return cls(efficiency(launch.kind), launch.multiplies_in or computing_type(types), launch.port)
+
+
+def computing_type(dtypes: Iterable[str]) -> str:
+    """Give the type in which a task computes that uses values of some types: the narrowest floating one."""
+    return min((dtype for dtype in dtypes if dtype in WIDTHS), key=WIDTHS.__getitem__, default="float32")
 
 
 def work(launch: Launch) -> tuple[Rates, Column, Column]:
@@ -82,21 +136,26 @@ def work(launch: Launch) -> tuple[Rates, Column, Column]:
 
 def task_ns(launch: Launch, reached: Rooflines) -> Column:
     """Give the nanoseconds of each task of a launch, at least 1."""
-    return kernel_ns(reached, efficiency(launch.kind), *work(launch))
+    return kernel_ns(reached, Kernel.of(launch), *work(launch))
 
 
-def kernel_ns(reached: Rooflines, efficiency: float, flops: Rates, touched: Column, processors: Column) -> Column:
+def kernel_ns(reached: Rooflines, kernel: Kernel, flops: Rates, touched: Column, processors: Column) -> Column:
     """Give the nanoseconds of tasks by their operations and bytes, at least 1.
 
     Args:
         reached: by the processors.
-        efficiency: the part of the peak that their kernels reach.
+        kernel: what they have in common.
         flops: operations of each.
         touched: bytes that each reads and writes.
         processors: where each runs.
     """
-    busy = np.maximum(flops / (efficiency * reached.flops_per_s[processors]), touched / reached.bandwidth[processors])
-    return _nanoseconds(reached.launch_s[processors] + busy)
+    launch_s = reached.launch_s[processors]
+    if kernel.port:
+        arrived = launch_s + touched / reached.buses[kernel.port][processors]
+        return _nanoseconds(np.maximum(reached.eager_s[processors], arrived))
+    peak = reached.peaks.get(kernel.dtype, reached.flops_per_s)[processors]
+    busy = np.maximum(flops / (kernel.efficiency * peak), touched / reached.bandwidth[processors])
+    return _nanoseconds(launch_s + busy)
 
 
 def fold_ns(reached: Rooflines, touched: Column, processors: Column) -> Column:
@@ -112,3 +171,7 @@ def efficiency(kind: str) -> float:
 def _nanoseconds(seconds: Rates) -> Column:
     whole: Column = np.maximum(1, np.rint(1e9 * seconds)).astype(np.int64)
     return whole
+
+
+def _rates(values: Iterable[float]) -> Rates:
+    return np.asarray(list(values), dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
+    from maniple.strategies.cost_model.gpu_timer import GpuTimer
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.cost_model.measurement import Measurements
     from maniple.strategies.cost_model.store import Store
 
 __all__: list[str] = []
 
-ANALYTIC, MEASURED = "analytic", "measured"
+ANALYTIC, MEASURED, CPU = "analytic", "measured", "cpu"
 
 
 @runtime_checkable
@@ -115,12 +116,13 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
 
     Raises:
         RequestError: there is no such file, an entry of it or of the cache is wrong, or the machine's processors are
-            not of the kind that is measured.
+            of a kind that is not here, or of two.
     """
     if name == ANALYTIC:
         yield None
         return
     from maniple.strategies.cost_model.measured import Measured, read_measurements
+    from maniple.strategies.cost_model.measured_device import measured_kind
     from maniple.strategies.cost_model.measurement import step_bytes
 
     if name != MEASURED:
@@ -131,29 +133,44 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
             )
         yield Measured(machine, read_measurements(name), measuring=False, footprint=step_bytes(graph))
         return
-    kinds = sorted({processor.kind for processor in machine.processors} - {"cpu"})
-    if kinds:
-        raise RequestError(
-            f"costs {name!r}: {machine.name} has processors of kind {kinds[0]}, and only CPUs are measured here; use "
-            f"{ANALYTIC!r}, or a file that was measured there"
-        )
-    store = _store()
+    kind = measured_kind(machine)
+    store = _store(kind)
     measurements = store.read()
     if known is not None:
         measurements.tasks.update({key: task for key, task in known.tasks.items() if not key.lasts})
-    measured, before = Measured(machine, measurements, footprint=step_bytes(graph)), dict(measurements.tasks)
+    before = dict(measurements.tasks)
+    with ExitStack() as opened:
+        made = partial(Measured, machine, measurements, footprint=step_bytes(graph))
+        measured = made() if kind == CPU else made(timer=opened.enter_context(open_timer(kind, machine)))
+        try:
+            yield measured
+        finally:
+            if measurements.tasks != before:
+                store.add(measurements)
+
+
+@contextmanager
+def open_timer(kind: str, machine: Machine) -> Iterator[GpuTimer]:
+    """What times tasks on a GPU here, inside.
+
+    Args:
+        kind: the device, by its name in the registry.
+        machine: what it is part of.
+    """
+    from maniple.strategies.cost_model.gpu_timer import GpuTimer
+
+    timer = GpuTimer(kind, machine.memories[0].capacity_bytes)
     try:
-        yield measured
+        yield timer
     finally:
-        if measurements.tasks != before:
-            store.add(measurements)
+        timer.close()
 
 
-def _store() -> Store:
+def _store(kind: str) -> Store:
     """The user's cache."""
     from maniple.strategies.cost_model.store import Store
 
-    return Store(environment.cache_folder())
+    return Store(environment.cache_folder(), kind)
 
 
 def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
@@ -172,6 +189,7 @@ def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
     if name == ANALYTIC:
         return None
     # Loaded on use: planning with the roofline needs no torch.
+    from maniple.strategies.cost_model.measured_device import measured_kind
     from maniple.strategies.cost_model.measurement import Measurements
     from maniple.strategies.search.survey import survey
 
@@ -179,7 +197,8 @@ def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
         if found is None:
             return None
         if name == MEASURED:
-            _store().add(Measurements.here())  # a cache that keeps nothing is refused now, not when the search is done
+            # A cache that keeps nothing is refused now, not when the search is done.
+            _store(kind := measured_kind(machine)).add(Measurements.here(kind))
         survey(graph, machine, found)
         return found.freeze()
 

@@ -48,7 +48,7 @@ def terms_ns(
         return terms  # without a flush steps overlap: who is last in one may be at work while the next has begun
     times = ends(found)
     terms["path"] = max(times.last)
-    terms["trade_off"] = trade_off_ns(found, Rates.of(machine), len(machine.processors))
+    terms["trade_off"] = trade_off_ns(found, Rates.of(graph, machine), len(machine.processors))
     crossing = crossing_ns(machine)
     if crossing:
         most = max(len(machine.processors_of(memory.id)) for memory in machine.memories)

@@ -35,7 +35,7 @@ from maniple.operators.lowering.view_group import step_targets, view_groups
 from maniple.operators.plan.plan import Plan
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.runtime.schedule.launch_columns import volumes_of
-from maniple.runtime.schedule.roofline import Rooflines, efficiency
+from maniple.runtime.schedule.roofline import WIDTHS, Rooflines, efficiency
 from maniple.strategies.bound.whole_step import accesses, node_of, rule_of, whole_step
 from maniple.strategies.interface.placement import whole
 
@@ -62,7 +62,7 @@ class Rates:
 
     Args:
         launch_ns: nanoseconds of a launch. A task's time is rounded: half a nanosecond may be missing.
-        flops_per_ns: the peak.
+        flops_per_ns: the peak, in the type of the graph's that is fastest.
         bytes_per_ns: the bandwidth.
     """
 
@@ -71,13 +71,15 @@ class Rates:
     bytes_per_ns: float
 
     @classmethod
-    def of(cls, machine: Machine) -> Rates:
-        """The best rates of a machine."""
-        processors = machine.processors
+    def of(cls, graph: Graph, machine: Machine) -> Rates:
+        """The best rates of a machine for a graph."""
+        processors, reached = machine.processors, Rooflines.of(machine)
+        types = {"float32"} | {tensor.dtype for tensor in graph.tensors if tensor.dtype in WIDTHS}
+        types |= {node.operator.multiplies_in or "float32" for node in graph.nodes}
         return cls(
             max(0.0, min(processor.launch_s for processor in processors) / NS - 0.5),
-            max(processor.flops_per_s for processor in processors) * NS,
-            float(Rooflines.of(machine).bandwidth.max()) * NS,
+            max(processor.peak(dtype) for processor in processors for dtype in sorted(types)) * NS,
+            float(max(rates.max() for rates in (reached.bandwidth, *reached.buses.values()))) * NS,
         )
 
     def task_ns(self, launch: Launch, flops: float, touched: float) -> float:
@@ -118,7 +120,7 @@ class Span:
 
 def spans(graph: Graph, machine: Machine, optimizer: AbstractOptimizer) -> list[Span]:
     """The launches of a step, in program order; of arrivals and of the fetch one launch, wherever they are."""
-    rates = Rates.of(machine)
+    rates = Rates.of(graph, machine)
     users, led = home_users(graph), set[object]()
     found = []
     for launch in whole_step(graph, machine, 0, optimizer):

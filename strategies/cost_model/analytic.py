@@ -33,7 +33,7 @@ class Analytic:
 
     def tasks_ns(self, tasks: LaunchTasks) -> Column:
         """The same for tasks that are there as arrays."""
-        return kernel_ns(self._rooflines, tasks.efficiency, tasks.flops, tasks.touched, tasks.processors)
+        return kernel_ns(self._rooflines, tasks.kernel, tasks.flops, tasks.touched, tasks.processors)
 
     def sources(self, tasks: LaunchTasks) -> Sequence[str]:
         """Where the number of each comes from."""

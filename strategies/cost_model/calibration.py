@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.process.error import RequestError
-from maniple.runtime.machine.machine_part import Rate
+from maniple.runtime.machine.machine_part import Feed, Rate
 from maniple.runtime.schedule.roofline import BANDWIDTH_EFFICIENCY, EFFICIENCY
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES
 
@@ -62,6 +62,24 @@ class ProcessorRates:
     flops_per_s: float
     bandwidth: float
     contention: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GpuRates:
+    """What one GPU reaches, and what its host takes to feed it.
+
+    Args:
+        products: operations per second of a matrix product by type; ``tf32`` is float32 in tensor cores.
+        bandwidth: bytes per second, read and written, in a copy within its memory.
+        node_s: seconds of a task of one small kernel that is a node of a graph.
+        feed: what its host takes.
+    """
+
+    products: dict[str, float]
+    bandwidth: float
+    node_s: float
+    feed: Feed
 
 
 @final
@@ -211,3 +229,31 @@ def calibrate(machine: Machine, rates: ProcessorRates, link: LinkFit | None, lau
         within_host=rate or machine.within_host,
         between_hosts=rate or machine.between_hosts,
     )
+
+
+def calibrate_gpus(machine: Machine, rates: GpuRates, link: LinkFit | None) -> Machine:
+    """Give a machine of GPUs the measured rates, so that its roofline gives what was measured.
+
+    Where links were measured, those that a preset knows go: they are not what tiles take.
+
+    Args:
+        machine: the machine, of equal GPUs.
+        rates: of one.
+        link: of any two memories; None where nobody measured it.
+    """
+    peaks = {dtype: rate / EFFICIENCY["matmul"] for dtype, rate in rates.products.items()}
+    own, others = peaks.pop("float32"), tuple(peaks.items())
+    bandwidth = rates.bandwidth / BANDWIDTH_EFFICIENCY
+    found = replace(
+        machine,
+        name="calibrated",
+        memories=tuple(replace(memory, bandwidth=bandwidth) for memory in machine.memories),
+        processors=tuple(
+            replace(each, flops_per_s=own, launch_s=rates.node_s, peaks=others, feed=rates.feed)
+            for each in machine.processors
+        ),
+    )
+    if link is None:
+        return found
+    rate = Rate(link.latency_s, link.bandwidth)
+    return replace(found, links=(), switches=(), within_host=rate, between_hosts=rate)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 
-from maniple.runtime.schedule.roofline import efficiency, work
+from maniple.runtime.schedule.roofline import Kernel, work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,20 +28,20 @@ class LaunchTasks:
         flops: operations of each task.
         touched: bytes that each task reads and writes.
         processors: where each task runs.
-        efficiency: the part of the peak rate that the kernels reach.
+        kernel: what their kernels have in common.
         launch: makes the launch.
     """
 
     flops: np.ndarray[tuple[int], np.dtype[np.float64]]
     touched: Column
     processors: Column
-    efficiency: float
+    kernel: Kernel
     launch: Callable[[], Launch]
 
     @classmethod
     def of(cls, launch: Launch) -> LaunchTasks:
         """The tasks of a launch."""
-        return cls(*work(launch), efficiency(launch.kind), lambda: launch)
+        return cls(*work(launch), Kernel.of(launch), lambda: launch)
 
 
 class CostModel(Protocol):

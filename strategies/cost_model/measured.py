@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.process.host_allocation import Taken
-from maniple.runtime.schedule.roofline import Rooflines, efficiency, kernel_ns, task_ns
+from maniple.runtime.schedule.roofline import Kernel, Rooflines, efficiency, kernel_ns, task_ns
 from maniple.strategies.cost_model.background_load import load_cores
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.rectangle import Rect
     from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.machine.machine_part import Processor
     from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.cost_model.cost_model import Column, LaunchTasks
     from maniple.strategies.cost_model.measurement import Measurement, Measurements, Pass, TaskKey
@@ -44,7 +45,8 @@ RUNOFF_PASSES = 5
 class Measured:
     """Measurements where there are any, else what lies between them, else the roofline.
 
-    A body is what is timed, so a task takes the launch of its processor and what was measured. One that was not
+    A body is what is timed, so a task takes the launch of its processor and what was measured; on a GPU it was timed
+    as a node of a graph, and takes that. One that was not
     measured takes, in units of its roofline time, what the measured tasks of the same operator take that are next to it
     in size: the two are weighted by the logarithm of their work. With one neighbour its factor is taken. Where the
     operator was not measured with these attributes, those of its kind with any are its neighbours; with none the factor
@@ -152,7 +154,7 @@ class Measured:
                 found = self._measure(key)
                 self._compare(key, found)
         if found is not None:
-            return round(1e9 * processor.launch_s) + found.taken_ns(self._back), "measured"
+            return _launch_ns(processor) + found.taken_ns(self._back), "measured"
         near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
         factor = _interpolate(near, work(launch, point))
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
@@ -235,7 +237,7 @@ class Measured:
     def _time(self, key: TaskKey) -> Measurement:
         """One pass of a task."""
         begun = self._clock()
-        with load_cores(self._cores - key.cores):
+        with load_cores(max(0, self._cores - key.cores)):
             timed = self._unsettled[key]()
         self._left -= self._clock() - begun
         return timed
@@ -263,8 +265,14 @@ class Measured:
     def _factor(self, key: TaskKey, found: Measurement) -> float:
         processor = self._machine.processor(self._processors[key.cores])
         flops, touched, where = np.asarray([found.flops]), np.asarray([found.touched]), np.asarray([processor.id])
-        (roofline,) = kernel_ns(self._rooflines, efficiency(key.kind), flops, touched, where).tolist()
-        return float((1e9 * processor.launch_s + found.median_ns) / roofline)
+        kernel = Kernel(efficiency(key.kind), key.dtype)
+        (roofline,) = kernel_ns(self._rooflines, kernel, flops, touched, where).tolist()
+        return float((_launch_ns(processor) + found.median_ns) / roofline)
+
+
+def _launch_ns(processor: Processor) -> int:
+    """What a launch adds to a timed body; on a GPU nothing, for it was timed as a node of a graph."""
+    return 0 if processor.kind == "gpu" else round(1e9 * processor.launch_s)
 
 
 def _interpolate(factors: list[tuple[int, float]], size: int) -> float | None:

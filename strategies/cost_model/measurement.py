@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.metadata import version
 from itertools import cycle, islice
 from math import log2, prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, final
 
-import maniple.operators
 from maniple.operators.proving.user_operator import UserOperator
 from maniple.process.error import RequestError
 from maniple.process.file_entry import read_json, write_atomically
 from maniple.process.host_allocation import Taken, watch_host_run
 from maniple.process.malloc_tuning import keep_freed
+from maniple.runtime.devices.registry import CPU
+from maniple.runtime.schedule.roofline import computing_type
 from maniple.runtime.storage.copy_kernels import torch_dtype
 from maniple.strategies.cost_model.body_name import body_name, is_written_by_user
+from maniple.strategies.cost_model.measured_device import name_device, name_software
 from maniple.strategies.cost_model.scratch import NOTHING, measure_scratch
 
 if TYPE_CHECKING:
@@ -54,7 +51,9 @@ PER_WEIGHT, PER_ACTIVATION = 4, 2
 """How often a step has a weight (its value, what another processor reads of it, its gradient, its momentum), and an
 activation (its value and gradient)."""
 DRAWN = 1 << 12
-"""Numbers that are drawn for a tensor, and repeated: drawing all of a large one takes longer than its task."""
+"""Different numbers of a tensor, below 1, which are repeated: making all of a large one takes longer than its task."""
+STRIDE = 7919
+"""How far numbers that follow each other are apart, modulo how many there are: a prime, so that they meet all."""
 
 
 @final
@@ -81,6 +80,11 @@ class TaskKey:
     footprint: int = FOOTPRINT_BYTES
     lasts: bool = True
     nameless: tuple[Nameless, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        """The type that the task computes in."""
+        return computing_type(shape.rpartition(":")[2] for shape in self.shapes)
 
 
 @final
@@ -162,9 +166,13 @@ class Measurements:
     tasks: dict[TaskKey, Measurement] = field(default_factory=dict)
 
     @classmethod
-    def here(cls) -> Measurements:
-        """None yet, for this device and software."""
-        return cls(device(), software())
+    def here(cls, kind: str = CPU) -> Measurements:
+        """None yet, for a device of this computer with its software.
+
+        Args:
+            kind: the device, by its name in the registry.
+        """
+        return cls(name_device(kind), name_software(kind))
 
     def lasting(self) -> Measurements:
         """Those that other programs may use, too."""
@@ -275,8 +283,8 @@ def measure(
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            runs = _time_calls(lambda: bind(point, _views(launch, point, boxes), cores), copies, clock)
-            views = _views(launch, point, boxes)
+            runs = _time_calls(lambda: bind(point, views_of(launch, point, boxes), cores), copies, clock)
+            views = views_of(launch, point, boxes)
             scratch = measure_scratch(lambda: bind(point, views, cores), watch_host_run)
     finally:
         torch.set_num_threads(threads)
@@ -304,45 +312,40 @@ def _time_calls(body: Callable[[], Callable[[], object]], copies: int, clock: Ca
     return runs
 
 
-def _views(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> list[torch.Tensor | None]:
+def views_of(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> list[torch.Tensor | None]:
+    """Make what a task sees: tensors of its own, in the memory where this thread makes them.
+
+    Args:
+        launch: the launch.
+        point: which of its tasks.
+        boxes: of the instances that it sees, by requirement.
+    """
+    rows = _rows(launch)
     return [
         None
         if box is None or (rect := requirement.rects[point]).is_empty
-        else _tensor(box.shape, requirement.region.dtype)[rect.bounds.slices(box.lo)]
-        for requirement, box in zip(launch.requirements, boxes, strict=True)
+        else _tensor(box.shape, requirement.region.dtype, rows.get(place, 1))[rect.bounds.slices(box.lo)]
+        for place, (requirement, box) in enumerate(zip(launch.requirements, boxes, strict=True))
     ]
 
 
-def _tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+def _rows(launch: Launch) -> dict[int, int]:
+    """By requirement, how many rows its numbers name, where the operator knows."""
+    node = getattr(launch.binder, "node", None)
+    if node is None:
+        return {}
+    slots: Sequence[tuple[str, int]] = getattr(launch.binder, "slots", ())
+    return {at: node.operator.rows_named(place) for at, (role, place) in enumerate(slots) if role == "operand"}
+
+
+def _tensor(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
     import torch
 
-    kind = torch_dtype(dtype)
+    kind, size = torch_dtype(dtype), prod(shape)
     if not kind.is_floating_point:
-        return torch.zeros(shape, dtype=kind)
-    size = prod(shape)
-    return torch.rand(min(size, DRAWN), dtype=kind).repeat(-(-size // DRAWN))[:size].view(shape)
-
-
-@cache
-def device() -> str:
-    """Name this computer's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(found, platform.processor() or platform.machine())
-
-
-@cache
-def software() -> str:
-    """Name the versions that kernels depend on, and the contents of the folders that hold them and what times them."""
-    digest = hashlib.blake2b(digest_size=8)
-    for folder in (Path(maniple.operators.__path__[0]), Path(__file__).parent):
-        for source in sorted(folder.rglob("*.py")):
-            digest.update(source.read_bytes())
-    named = " ".join(f"{name} {version(name)}" for name in ("maniple", "numba", "torch"))
-    return f"{named} operators {digest.hexdigest()}"
+        return (torch.arange(size) * STRIDE % rows).to(kind).view(shape)
+    drawn = torch.arange(min(size, DRAWN)) * STRIDE % DRAWN / DRAWN
+    return drawn.to(kind).repeat(-(-size // DRAWN))[:size].view(shape)
 
 
 def read_measurements(path: str | os.PathLike[str]) -> Measurements:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 
 from maniple.process.error import RequestError
+from maniple.runtime.devices.registry import CPU
 from maniple.strategies.cost_model.measurement import Measurements, read_measurements, write_measurements
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ class Store:
 
     Args:
         folder: made when something is added.
+        kind: the device, by its name in the registry.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._here = Measurements.here()
+    def __init__(self, folder: Path, kind: str = CPU) -> None:
+        self._here = Measurements.here(kind)
         told = f"{self._here.device}\n{self._here.software}".encode()
         self.path = folder / f"costs-{hashlib.blake2b(told, digest_size=8).hexdigest()}.json"
 
@@ -41,7 +43,7 @@ class Store:
             RequestError: the file or an entry of it is wrong, or it was made by another device or other software.
         """
         if not self.path.exists():
-            return Measurements.here()
+            return Measurements(self._here.device, self._here.software)
         found = read_measurements(self.path)
         for entry, theirs, ours in (
             ("device", found.device, self._here.device),

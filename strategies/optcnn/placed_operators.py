@@ -20,11 +20,10 @@ from maniple.operators.rules.task_placement import memory_by_processor
 from maniple.operators.training.descent import SGD
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.regions.columns.validity import READ, READ_WRITE
-from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
-from maniple.strategies.simulation.at_home.home_launch import fused_again
+from maniple.strategies.simulation.at_home.home_launch import AT_HOME, fused_again
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
@@ -262,7 +261,7 @@ class PlacedOperators:
             inside = next(own for own, end in form.bound.items() if end == ("operand", place))
             again.append(partial(form.lowering.update, form.lowering.graph.tensors[inside].name, boxes.home))
         processors = updated[0][1].home.processors
-        tasks = LaunchTasks(flops, touched, processors, DEFAULT_EFFICIENCY, partial(fused_again, tuple(again)))
+        tasks = LaunchTasks(flops, touched, processors, AT_HOME, partial(fused_again, tuple(again)))
         return launch_rows(tasks, self._costs).columns[:, 1]
 
     def _place(self, number: int, choice: Choice) -> Placed:

@@ -30,6 +30,7 @@ def bare_launch(
     points: Callable[[], Sequence[Point]],
     used: Boxes,
     regions: tuple[tuple[RegionKey, int], ...],
+    port: str = "",
 ) -> Launch:
     """A launch without a body.
 
@@ -40,6 +41,7 @@ def bare_launch(
         points: gives its points.
         used: what each of them uses.
         regions: of these regions, and how.
+        port: see `Launch`.
     """
     requirements = []
     for key, access in regions:
@@ -49,7 +51,7 @@ def bare_launch(
             Rect(tuple(row[LOW : LOW + axes].tolist()), tuple(row[HIGH : HIGH + axes].tolist())) for row in used
         )
         requirements.append(Requirement(region, PRIVILEGES[access], rects))
-    return Launch(name, tuple(points()), tuple(requirements))
+    return Launch(name, tuple(points()), tuple(requirements), port=port)
 
 
 def replicas(processors: Column) -> list[Point]:

@@ -119,7 +119,7 @@ class _LaunchPlacing:
         shapes = [(region, shape if alone else self._repeat(shape, rows)) for region, shape in launch.uses]
         uses = tuple((region, place_use(shape, processors)) for region, shape in shapes)
         again = partial(self.split.launch, launch, self.chosen)
-        tasks = LaunchTasks(launch.flops[rows], launch.touched[rows], processors, launch.efficiency, again)
+        tasks = LaunchTasks(launch.flops[rows], launch.touched[rows], processors, launch.kernel, again)
         return LaunchPlacement(launch_rows(tasks, self.costs), uses)
 
     def _repeat(self, shape: UseShape, rows: Column) -> UseShape:

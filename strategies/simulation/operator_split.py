@@ -13,7 +13,7 @@ from maniple.operators.rules.configuration import OperatorPlan
 from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH
 from maniple.regions.columns.validity import GRADIENT, READ, REDUCE, WRITE_DISCARD
-from maniple.runtime.schedule.roofline import efficiency
+from maniple.runtime.schedule.roofline import Kernel, computing_type, efficiency
 from maniple.strategies.simulation.region_cache import UseShape
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class LaunchSplit:
         flops: by task.
         touched: by task, bytes of everything that it uses.
         uses: the region of each requirement, and how the tasks use it.
+        kernel: what the kernels of its tasks have in common.
     """
 
     form: LaunchForm
@@ -55,11 +56,7 @@ class LaunchSplit:
     flops: Rates
     touched: Column
     uses: tuple[tuple[RegionRef, UseShape], ...]
-
-    @property
-    def efficiency(self) -> float:
-        """The part of the peak rate that its kernels reach."""
-        return efficiency(self.form.kind)
+    kernel: Kernel
 
 
 @final
@@ -132,7 +129,9 @@ class _Tasks:
             uses.append((requirement.region, self.shapes.shape(self._access(requirement), there, there, boxes)))
         flops = self.flops[0 if forward else 1][busy] * launch.share
         replicated = forward and not any(self.table.folds)
-        return LaunchSplit(launch, self.points, busy, replicated, flops.astype(float), touched, tuple(uses))
+        dtype = computing_type(self.regions.region(region).dtype for region, _ in uses)
+        kernel = Kernel(efficiency(launch.kind), launch.node.operator.multiplies_in or dtype)
+        return LaunchSplit(launch, self.points, busy, replicated, flops.astype(float), touched, tuple(uses), kernel)
 
     def _find_used(self, tiles: tuple[TensorRole, int] | None) -> tuple[Boxes, Column]:
         """The boxes that tasks use of a tensor, and which tasks do; None: all of the clock."""

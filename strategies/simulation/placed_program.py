@@ -309,8 +309,9 @@ class Program:
         processors = self._ports[found[:, 0]]
         found[:, 0] = 0
         colors, regions = np.zeros(len(found), dtype=np.int64), ((key, WRITE_DISCARD),)
-        again = partial(bare_launch, self.plan_free, self.forms, name, partial(replicas, processors), found, regions)
-        self.table.put(place, self._homes.passing(Passing(name, processors, colors, found, regions, again)))
+        points = partial(replicas, processors)
+        again = partial(bare_launch, self.plan_free, self.forms, name, points, found, regions, port="in")
+        self.table.put(place, self._homes.passing(Passing(name, processors, colors, found, regions, again, port="in")))
 
     def _fetch(self) -> None:
         """Set the launch that brings the loss to every rank, into its first memory."""
@@ -318,8 +319,9 @@ class Program:
         ports = self._ports[[machine.memories_of(rank)[0] for rank in sorted({m.rank for m in machine.memories})]]
         used = np.repeat(boxes_of([(0, Rect((), ()))]), len(ports), axis=0)
         regions: tuple[tuple[RegionKey, int], ...] = ((("value", -1, self.plan_free.loss), READ),)
-        again = partial(bare_launch, self.plan_free, self.forms, "loss.fetch", partial(numbered, ports), used, regions)
-        fetch = Passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again)
+        points = partial(numbered, ports)
+        again = partial(bare_launch, self.plan_free, self.forms, "loss.fetch", points, used, regions, port="out")
+        fetch = Passing("loss.fetch", ports, np.arange(len(ports)), used, regions, again, port="out")
         self.table.put(self._fetched, self._homes.passing(fetch))
 
     def _default_home(self, tensor: int) -> HomeBoxes:

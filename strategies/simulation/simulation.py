@@ -110,6 +110,8 @@ class Simulation:
         self.costs = costs or Analytic(machine)
         self.cache = cache or RegionCache(machine)
         self.ledger = Ledger(self.cache.network.lanes)
+        self.run_ns = self.cache.network.run_ns
+        """What a run takes beside its rows."""
         self._plan = plan
         self.optimizer = optimizer or SGD(lr=0.1, momentum=0.9)
         self._program = _program(self, plan)
@@ -129,7 +131,7 @@ class Simulation:
     @property
     def makespan_ns(self) -> int:
         """The time of a step, without a flush from one to the next, the proposal under way included."""
-        return self.ledger.makespan if self.flow is None else self.flow.state.period_ns
+        return self.run_ns + (self.ledger.makespan if self.flow is None else self.flow.state.period_ns)
 
     @property
     def bytes(self) -> int:
@@ -199,7 +201,7 @@ class Simulation:
         """Time the rows; without a flush, runs of them that follow each other."""
         run = self._program.run()
         if run is None:
-            return self.ledger.settle(limit_ns)
+            return self.ledger.settle(limit_ns - self.run_ns) + self.run_ns
         from maniple.strategies.simulation.flow import Flow
 
         self.ledger.settle()
@@ -230,7 +232,8 @@ class Simulation:
             launch = table.launches.get(place)
             if launch is not None:
                 base = np.asarray([(place << REQUIREMENT_BITS | TASKS) << NUMBER_BITS])
-                self._launches[place] = self.ledger.add_rows(RowBlock(launch.rows.columns, launch.rows.held, base))
+                held = self.cache.network.hold(launch.rows.held)
+                self._launches[place] = self.ledger.add_rows(RowBlock(launch.rows.columns, held, base))
         for key in table.touched:
             if table.users.get(key):
                 region = self._regions[key] = self._add_region(key)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numba.cuda.api
+import numba.cuda.compiler
 import numba.cuda.dispatcher
 import torch
 from numba import cuda as _cuda
@@ -24,11 +25,12 @@ from maniple.operators.library.randomness import dropout_cuda_kernels as dropout
 from maniple.operators.library.windows import pooling_cuda_kernels as pooling
 from maniple.operators.training import adam_cuda_kernels as adam
 from maniple.operators.training import descent_cuda_kernels as descent
-from maniple.runtime.devices.cuda_kernels import FORMS
+from maniple.runtime.devices.cuda_kernels import FORMS, THREADS
 from maniple.runtime.storage import copy_cuda_kernels as copies
 
 cuda: Any = _cuda
 CAPABILITIES = ((8, 0), (9, 0))
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 KINDS: dict[torch.dtype, Any] = {
     torch.float64: t.float64,
     torch.float32: t.float32,
@@ -44,47 +46,81 @@ def array(kind: Any, ndim: int = 1, layout: str = "C") -> Any:
     return t.Array(kind, ndim, layout)
 
 
-def of_numbers() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """The kernels of operators and updates, with the types of what they are given."""
+def of_operators() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """The kernels of operators, with the types of what they are given."""
     i8, f8 = t.int64, t.float64
+    for dtype in FLOATS:
+        element, number = KINDS[dtype], KINDS[torch.promote_types(dtype, torch.float32)]
+        row, rows, shared = array(element), array(element, 2), array(number)
+        read = (rows, array(i8), row, i8, number)
+        for lanes, smooth in ((1, True), (THREADS, False)) if dtype == torch.float32 else ((64, True),):
+            kind, shown = (dtype, dtype, lanes, THREADS), f"{dtype} cross-entropy, {lanes} threads a row"
+            forward = (*read, i8, row, array(f8), array(t.uint32), shared, row)
+            yield shown, cross_entropy.forward_kernel(*kind, smooth=smooth), forward
+            backward = cross_entropy.backward_kernel(*kind, smooth=smooth, wide=lanes > 1)
+            yield f"{shown}, its gradient", backward, (*read, i8, row, shared, row, rows)
+        yield f"{dtype} its share", cross_entropy.share_kernel(dtype), (array(i8), row, i8, shared)
+        given = (row, row, array(t.uint64), i8, array(i8), t.uint64, t.uint64, number)
+        for aligned in (True, False) if dtype == torch.float32 else (True,):
+            yield f"{dtype} dropout{', aligned' * aligned}", dropout.dropout_kernel(dtype, aligned=aligned), given
+        picture, places, window = array(element, 4), array(i8, 4), ((3, 2, 2, 1, 1, 0), 32)
+        yield f"{dtype} max pool", pooling.max_forward(dtype, *window), (picture, picture, places)
+        yield f"{dtype} its gradient", pooling.max_backward(dtype, *window), (picture, places, picture)
+        yield f"{dtype} avg pool", pooling.avg_forward(dtype, *window), (picture, picture)
+        yield f"{dtype} its gradient", pooling.avg_backward(dtype, *window), (picture, picture)
+    yield "draw", draw._uniforms, (array(f8), array(f8), array(t.uint64), i8, array(i8), t.uint64)
+
+
+def of_gates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """The kernels of recurrent layers."""
     for f in (t.float32, t.float64):
-        row, rows, picture = array(f), array(f, 2), array(f, 4, "A")
-        read = (rows, array(i8), row, i8, f)
-        yield f"{f} cross-entropy", cross_entropy._rows, (*read, row, array(f8))
-        yield f"{f} its sum", cross_entropy._total, (array(f8), row, row)
-        yield f"{f} its gradient", cross_entropy._gradient, (*read, row, row, row, rows)
-        yield f"{f} its share", cross_entropy._share, (array(i8), row, i8, row)
-        yield f"{f} sgd", descent._plain, (row, row, f, f)
-        yield f"{f} sgd with momentum", descent._heavy, (row, row, row, f, f, f)
-        yield f"{f} sgd by nesterov", descent._nesterov, (row, row, row, f, f, f)
-        yield f"{f} sgd of numbers", descent._descend, (row, row, row, row, i8)
-        yield f"{f} its numbers", descent._prepare, (array(f8), array(f8), array(f8), row)
-        yield f"{f} adam", adam._adam, (row, row, row, row, row, row)
-        yield f"{f} its numbers", adam._prepare, (array(f8), array(f8), array(f8), row, i8)
-        clock = array(i8)
-        yield f"{f} dropout", dropout._dropout, (row, row, array(t.uint64), i8, clock, t.uint64, t.uint64, f)
-        part, parts, steps = array(f, 2, "A"), array(f, 3), (i8, i8, t.boolean)
+        part, rows, parts, steps = array(f, 2, "A"), array(f, 2), array(f, 3), (t.int64, t.int64, t.boolean)
         yield f"{f} lstm", gates._lstm, (part,) * 5
         yield f"{f} gru", gates._gru, (part,) * 3
         yield f"{f} lstm's gradients", gates._lstm_gradients, (*(parts,) * 3, rows, rows, part, rows, parts, *steps)
         yield f"{f} gru's gradients", gates._gru_gradients, (*(parts,) * 2, rows, rows, part, rows, parts, *steps)
-        yield f"{f} max pool", pooling._max_forward, (picture, picture, array(i8, 4, "A"), *(i8,) * 6)
-        yield f"{f} its gradient", pooling._max_backward, (picture, array(i8, 4, "A"), picture, *(i8,) * 6)
-        yield f"{f} avg pool", pooling._avg_forward, (picture, picture, *(i8,) * 6)
-        yield f"{f} its gradient", pooling._avg_backward, (picture, picture, *(i8,) * 6)
-    yield "draw", draw._uniforms, (array(f8), array(f8), array(t.uint64), i8, array(i8), t.uint64)
+
+
+def of_updates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """The kernels of updates; gradients are of the dtype of the value, or of 16 bits where it has 32."""
+    table, entering = (array(t.int64, 2), array(t.int32)), (array(t.float64),) * 3
+    for dtypes in (*((dtype, dtype) for dtype in FLOATS), (torch.float32, torch.bfloat16)):
+        name, number = f"{dtypes[0]} of {dtypes[1]}", KINDS[torch.promote_types(dtypes[0], torch.float32)]
+        yield f"{name} sgd", descent.plain_kernel(*dtypes, wide=True), (*table, number, number)
+        for flag in (False, True) if dtypes == (torch.float32, torch.float32) else (True,):
+            heavy = descent.heavy_kernel(*dtypes, ahead=flag, wide=flag)
+            yield f"{name} sgd with momentum, ahead {flag}", heavy, (*table, number, number, number)
+            varying = descent.varying_kernel(*dtypes, holds=flag, ahead=False, wide=flag)
+            yield f"{name} sgd of numbers, momentum {flag}", varying, (*table, *entering)
+            moments = adam.adam_kernel(*dtypes, holds=flag, decoupled=flag, wide=flag)
+            yield f"{name} adam, amsgrad {flag}", moments, (*table, *entering)
 
 
 def of_copies() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The runtime's own kernels."""
     for dtype in FORMS:
         parts = t.UniTuple(array(KINDS[dtype]), 4)
-        yield f"{dtype} fold", copies.fold_kernel("+", dtype), (array(KINDS[dtype]), parts)
+        yield f"{dtype} fold", copies.fold_kernel("+", dtype, wide=True), (array(KINDS[dtype]), parts)
     for op in ("*", "min", "max"):
         parts = t.UniTuple(array(t.int16), 3)
-        yield f"fold by {op}", copies.fold_kernel(op, torch.bfloat16), (array(t.int16), parts)
-    for kind in (t.int8, t.int16, t.int32, t.int64):
-        yield f"move {kind}", copies.move_kernel, (array(t.int64, 2), array(kind), array(kind))
+        yield f"fold by {op}", copies.fold_kernel(op, torch.bfloat16, wide=False), (array(t.int16), parts)
+    for kind, wide, packs in (
+        (t.int32, True, True),
+        (t.int32, True, False),
+        (t.int8, False, True),
+        (t.int64, False, False),
+    ):
+        move = copies.move_kernel(packs=packs, wide=wide)
+        yield f"move {kind}, packs {packs}, wide {wide}", move, (array(t.int64, 2), t.int64, array(kind), array(kind))
+
+
+def lowered(kernel: Any, given: tuple[Any, ...]) -> Any:
+    """What numba makes of a kernel, from which NVVM makes the PTX of each capability: the former takes the time."""
+    flags = {"debug": None, "lineinfo": False, "device": False, "fastmath": False, "opt": None, "lto": False}
+    library, _ = numba.cuda.compiler._compile_pyfunc_with_fixup(
+        kernel.py_func, given, cc=CAPABILITIES[0], abi="numba", abi_info=None, **flags
+    )
+    return library
 
 
 def main() -> int:
@@ -94,11 +130,13 @@ def main() -> int:
     for module in (numba.cuda.api, numba.cuda.dispatcher):
         if hasattr(module, "get_current_device"):
             module.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITIES[-1])
-    for name, kernel, given in (*of_numbers(), *of_copies()):
+    for name, kernel, given in (*of_operators(), *of_gates(), *of_updates(), *of_copies()):
+        library: Any = None
         for capability in CAPABILITIES:
             told = f"sm_{capability[0]}{capability[1]} {name}"
             try:
-                ptx, _ = cuda.compile_ptx(kernel.py_func, given, cc=capability)
+                library = library or lowered(kernel, given)
+                ptx = library.get_asm_str(cc=capability)
             except Exception:  # noqa: BLE001  (any of them is what is looked for)
                 failed += 1
                 sys.stdout.write(f"FAILED {told}\n{traceback.format_exc(limit=-3)}\n")

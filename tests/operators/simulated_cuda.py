@@ -7,21 +7,25 @@ one below, one above a block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from numba import config, cuda
+from numba import config
 from torch.nn import functional as F
 
 import maniple as mp
 from maniple.operators.library.dense import gate_cuda_kernels, gate_kernels
 from maniple.operators.library.dense.gates import Gates
 from maniple.operators.library.losses import loss_cuda_kernels
-from maniple.operators.library.losses.cross_entropy_cuda_kernels import bind_cross_entropy, bind_cross_entropy_backward
+from maniple.operators.library.losses.cross_entropy_cuda_kernels import (
+    bind_cross_entropy,
+    bind_cross_entropy_backward,
+    bind_share,
+)
 from maniple.operators.library.randomness import dropout_cuda_kernels
 from maniple.operators.library.randomness.draw_cuda_kernels import bind_uniforms
 from maniple.operators.library.randomness.draw_kernels import uniforms
@@ -32,9 +36,13 @@ from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
 from maniple.operators.library.windows import pooling_kernels
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, Kernels
 from maniple.operators.operator.random_stream import RandomStream
+from maniple.operators.training import descent_cuda_kernels
 from maniple.operators.training.adam_cuda_kernels import bind_adam
+from maniple.operators.training.block import Block
+from maniple.operators.training.block_cuda_kernels import CHUNK
 from maniple.operators.training.descent import SGD
 from maniple.operators.training.descent_cuda_kernels import bind_descent
+from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices import cuda_kernels
@@ -50,6 +58,12 @@ Floats = npt.NDArray[np.float64]
 
 def drawn(*shape: int, seed: int = 0, dtype: str = "float64") -> Floats:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def block_of(start: Floats, optimizer: AbstractOptimizer) -> Block:
+    """A weight without a gradient and with an empty state."""
+    value = torch.tensor(start)
+    return Block(value, torch.zeros_like(value), tuple(torch.zeros_like(value) for _ in optimizer.states))
 
 
 def test_this_is_the_simulator() -> None:
@@ -68,16 +82,15 @@ def test_descent(optimizer: SGD) -> None:
     reference = torch.optim.SGD(
         [theirs], optimizer.lr, optimizer.momentum, 0, optimizer.weight_decay, optimizer.nesterov
     )
-    value, gradient = cuda.to_device(start), cuda.to_device(np.zeros(size))
-    states = tuple(cuda.to_device(np.zeros(size)) for _ in optimizer.state_names)
-    update = bind_descent(optimizer, value, gradient, states)
+    block = block_of(start, optimizer)
+    update = bind_descent(optimizer, [block])
     for step in range(2):
         slope = drawn(size, seed=step + 1)
-        gradient.copy_to_device(slope)
+        block.gradient.copy_(torch.from_numpy(slope))
         theirs.grad = torch.from_numpy(slope)
         reference.step()
         update()
-    assert np.abs(value.copy_to_host() - theirs.detach().numpy()).max() <= 1e-13
+    assert (block.value - theirs.detach()).abs().max() <= 1e-13
 
 
 @pytest.mark.parametrize(
@@ -97,66 +110,142 @@ def test_numbers_that_enter(optimizer: SGD | mp.optim.Adam | mp.optim.AdamW) -> 
     own = tuple(torch.zeros(size, dtype=torch.float64) for _ in optimizer.states)
     slope, line = torch.zeros(size, dtype=torch.float64), torch.zeros(1 + len(optimizer.numbers), dtype=torch.float64)
     wanted = optimizer.bind_update(theirs, slope, own, 2, line)
-    value, gradient, row = (cuda.to_device(given) for given in (start, np.zeros(size), line.numpy()))
-    states = tuple(cuda.to_device(np.zeros(size)) for _ in own)
+    block = block_of(start, optimizer)
     if isinstance(optimizer, SGD):
-        update = bind_descent(optimizer, value, gradient, states, 0, row)
+        update = bind_descent(optimizer, [block], 0, line)
     else:
-        update = bind_adam(optimizer, value, gradient, states, row, None)
+        update = bind_adam(optimizer, [block], line, None)
     for step in (1, 2):
         line.copy_(torch.tensor([step, *optimizer.flat(optimizer.arguments())], dtype=torch.float64))
         slope.copy_(torch.from_numpy(drawn(size, seed=step)))
-        row.copy_to_device(line.numpy())
-        gradient.copy_to_device(slope.numpy())
+        block.gradient.copy_(slope)
         wanted()
         update()
-    assert np.abs(value.copy_to_host() - theirs.numpy()).max() <= 1e-13
+    assert (block.value - theirs).abs().max() <= 1e-13
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dropout_has_the_bits_of_the_cpu(dtype: str) -> None:
-    shape, clock = (4, 7, 9), np.array([-3, 5])
-    mask = Mask(0xFEDCBA9876543210, 0.3)
-    values = drawn(*shape, dtype=dtype)
-    bounds = [((0, 4), (0, 2), (1, 4)), ((0, 7), (2, 5)), ((0, 9), (3, 8))]
-    for ranges in itertools.product(*bounds):
-        rect = Rect(tuple(low for low, _ in ranges), tuple(high for _, high in ranges))
-        part = np.ascontiguousarray(values[rect.slices((0, 0, 0))])
-        expected = torch.empty(part.shape, dtype=getattr(torch, dtype))
-        bind_dropout_on_cpu(mask, shape, rect, clock, torch.from_numpy(part), expected)()
-        target = cuda.to_device(np.full_like(part, np.nan))
-        bind_dropout(mask, shape, rect, cuda.to_device(clock), cuda.to_device(part), target)()
-        assert np.array_equal(target.copy_to_host(), expected.numpy())
+OPTIMIZERS = (
+    SGD(0.1),
+    SGD(0.1, 0.9, 0.02),
+    SGD(0.1, 0.9, 0.02, nesterov=True),
+    SGD(0.1, 0.9, 0.02, dampening=0.3, clip_value=0.5),
+    mp.optim.Adam(0.1, weight_decay=0.02, amsgrad=True),
+    mp.optim.AdamW(0.1),
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+def test_blocks_of_several_weights_are_updated_in_one_launch(
+    optimizer: SGD | mp.optim.Adam | mp.optim.AdamW, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the bits that it has by itself, and is what float64 gives within the precision of its numbers."""
+    launched: list[object] = []
+    grid = cuda_kernels.Grid.__init__
+
+    def noted(self: cuda_kernels.Grid, kernel: object, *arguments: int) -> None:
+        launched.append(kernel)
+        grid(self, kernel, *arguments)
+
+    monkeypatch.setattr(cuda_kernels.Grid, "__init__", noted)
+    line = torch.tensor([2.0, *optimizer.flat(optimizer.arguments())], dtype=torch.float64)
+    row = line if optimizer.enters else None
+
+    def bound(blocks: list[Block]) -> Callable[[], None]:
+        if isinstance(optimizer, SGD):
+            return bind_descent(optimizer, blocks, 0, row)
+        return bind_adam(optimizer, blocks, line, None)
+
+    together, alone, exact = [], [], []
+    for seed, size in enumerate((3, CHUNK + THREADS + 1, THREADS)):
+        value, gradient, *states = (torch.from_numpy(drawn(size, seed=9 * seed + n)).to(dtype) for n in range(5))
+        states = [state.abs() for state in states][: len(optimizer.states)]
+        block = Block(value, gradient, tuple(states))
+        together.append(block)
+        alone.append(Block(value.clone(), gradient, tuple(state.clone() for state in states)))
+        exact.append(Block(value.double(), gradient.double(), tuple(state.double() for state in states)))
+    update = bound(together)
+    assert len(launched) == 1
+    update()
+    for mine, own, wanted in zip(together, alone, exact, strict=True):
+        bound([own])()
+        assert all(map(torch.equal, mine.tensors, own.tensors))
+        optimizer.bind_update(*wanted, 2, row)()
+        for found, expected in zip(mine.tensors, wanted.tensors, strict=True):
+            assert torch.allclose(
+                found.double(), expected, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps
+            )
+
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_dropout_has_the_bits_of_the_cpu(dtype: torch.dtype) -> None:
+    """Of 16 bits those of the CPU's float32, rounded; tiles whose groups of four lie aligned, and others."""
+    mask, clock = Mask(0xFEDCBA9876543210, 0.3), np.array([-3, 5])
+    wide = torch.promote_types(dtype, torch.float32)
+    for shape, bounds in (
+        ((4, 7, 9), [((0, 4), (2, 3)), ((0, 7), (2, 5)), ((0, 9), (3, 8))]),
+        ((3, 16), [((0, 3), (1, 2)), ((0, 16), (4, 12), (5, 13))]),
+    ):
+        values = torch.from_numpy(drawn(*shape)).to(dtype)
+        for ranges in itertools.product(*bounds):
+            rect = Rect(tuple(low for low, _ in ranges), tuple(high for _, high in ranges))
+            part = values[rect.slices((0,) * len(shape))].contiguous()
+            expected = torch.empty(part.shape, dtype=wide)
+            bind_dropout_on_cpu(mask, shape, rect, clock, part.to(wide), expected)()
+            target = torch.full_like(part, torch.nan)
+            bind_dropout(mask, shape, rect, torch.from_numpy(clock), part, target)()
+            assert torch.equal(target, expected.to(dtype))
+
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 5e-3, torch.bfloat16: 4e-2}
+"""Of a sum of a few numbers around 1, against float64."""
 
 
 @pytest.mark.parametrize(
-    ("classes", "smoothing", "ignore"), [(3, 0.0, 1), (3, 0.1, -100), (THREADS + 2, 0.0, -100), (THREADS + 2, 0.1, 1)]
+    ("rows", "classes", "smoothing", "ignore", "dtype"),
+    [
+        (5, 3, 0.0, 1, torch.float64),
+        (5, 3, 0.1, -100, torch.float64),
+        (5, 4 * THREADS + 2, 0.0, -100, torch.float64),
+        (5, 4 * THREADS + 2, 0.1, 1, torch.float64),
+        (THREADS + 2, 9, 0.0, 1, torch.float64),  # two blocks, of rows that two threads share
+        (5, THREADS + 2, 0.1, 1, torch.float32),
+        (5, THREADS + 2, 0.1, 1, torch.float16),
+        (5, THREADS + 2, 0.1, 1, torch.bfloat16),
+    ],
 )
-def test_cross_entropy(classes: int, smoothing: float, ignore: int) -> None:
-    rows, first = 5, slice(0, 3)
-    logits, weights = 3 * drawn(rows, classes), np.abs(drawn(classes, seed=1)) + 0.5
-    logits[1, 0] = -7.0 if smoothing else -np.inf  # a masked logit; smoothed, it would make the loss infinite
-    labels = np.array([2, 1, 1, 0, 2])
-    theirs = torch.tensor(logits, requires_grad=True)
+def test_cross_entropy(rows: int, classes: int, smoothing: float, ignore: int, dtype: torch.dtype) -> None:
+    part = slice(0, rows - 2)
+    drawn_logits = 3 * drawn(rows, classes)
+    drawn_logits[1, 0] = -7.0 if smoothing else -np.inf  # a masked logit; smoothed, it would make the loss infinite
+    logits = torch.from_numpy(drawn_logits).to(dtype)
+    weights = torch.from_numpy(np.abs(drawn(classes, seed=1)) + 0.5).to(dtype)
+    labels = torch.from_numpy(np.resize([2, 1, 1, 0, 2], rows))
+    theirs = logits.double().clone().requires_grad_()
     each = F.cross_entropy(
-        theirs,
-        torch.from_numpy(labels),
-        torch.from_numpy(weights),
-        ignore_index=ignore,
-        reduction="none",
-        label_smoothing=smoothing,
+        theirs, labels, weights.double(), ignore_index=ignore, reduction="none", label_smoothing=smoothing
     )
-    share = 1 / weights[labels[labels != ignore]].sum()
-    expected = each[first].sum() * share
+    share = 1 / weights.double()[labels[labels != ignore]].sum()
+    expected = each[part].sum() * share
     (2.5 * expected).backward()
-    x, y, s, w = (cuda.to_device(array) for array in (logits[first], labels[first], np.array([share]), weights))
-    z, result = cuda.to_device(np.zeros(3)), cuda.to_device(np.zeros(1))
-    bind_cross_entropy(x, y, s, w, ignore, smoothing, z, result)()
-    assert abs(result.copy_to_host()[0] - expected.item()) <= 1e-12
-    target = cuda.to_device(np.full((3, classes), np.nan))
-    bind_cross_entropy_backward(x, y, s, w, ignore, smoothing, z, cuda.to_device(np.array([2.5])), target)()
+    given = logits[part], labels[part], torch.zeros(1, dtype=torch.promote_types(dtype, torch.float32)), weights
+    bind_share(labels, weights, ignore, given[2])()
+    assert abs(given[2] * share.reciprocal() - 1) <= 1e-6
+    z, result, target = torch.zeros(rows - 2, dtype=dtype), torch.zeros(1, dtype=dtype), torch.full_like(given[0], 9)
+    threads = 2 * THREADS if dtype == torch.float32 else 0
+    loss = bind_cross_entropy(*given, ignore, smoothing, z, result, threads=threads)
+    for _ in range(2):  # the count of blocks that ended begins anew
+        result.zero_()
+        loss()
+        assert abs(result.double() - expected) <= TOLERANCE[dtype] * max(1.0, float(expected.detach()))
+    exact = torch.logsumexp(logits[part].double(), 1).to(dtype)  # else the rounding of z is what is compared
+    slope = torch.tensor([2.5], dtype=dtype)
+    bind_cross_entropy_backward(*given, ignore, smoothing, exact, slope, target)()
     assert theirs.grad is not None
-    assert np.abs(target.copy_to_host() - theirs.grad.numpy()[first]).max() <= 1e-12
+    assert (target.double() - theirs.grad[part]).abs().max() <= TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64])
@@ -188,7 +277,7 @@ def test_a_tile_goes_into_a_row_and_back(dtype: torch.dtype) -> None:
         wanted = view[positions(points)] if isinstance(points, RectSet) else view.reshape(-1)
         mover = copy_cuda_kernels.mover_of(view, points)
         assert mover is not None
-        assert torch.equal(mover.pack(0), wanted)
+        assert torch.equal(mover.pack(stream=0), wanted)
         other = torch.full_like(base, 7)
         place = other[bounds.slices((0, 0, 0))]
         there = copy_cuda_kernels.mover_of(place, points)
@@ -203,6 +292,7 @@ def test_a_tile_goes_into_a_row_and_back(dtype: torch.dtype) -> None:
 
 
 def test_rows_that_are_too_short_are_left_to_torch() -> None:
+    assert copy_cuda_kernels.mover_of(torch.zeros(8, 65)[:, :40], Rect((0, 0), (8, 40))) is None  # begin anywhere
     assert copy_cuda_kernels.mover_of(torch.zeros(8, 64)[:, :4], Rect((0, 0), (8, 4))) is None
     assert copy_cuda_kernels.mover_of(torch.zeros(64, 8).t()[:, 3:], Rect((0, 3), (8, 64))) is None
     assert copy_cuda_kernels.mover_of(torch.zeros(8, 64), Rect((0, 0), (8, 64))) is None  # lies without gaps
@@ -218,22 +308,26 @@ def test_draws_have_the_bits_of_the_cpu() -> None:
 
 
 def test_a_label_that_is_no_class_gives_no_number() -> None:
-    x, y, s, w = (cuda.to_device(array) for array in (drawn(2, 3), np.array([1, 3]), np.ones(1), np.ones(3)))
-    z, result = cuda.to_device(np.zeros(2)), cuda.to_device(np.zeros(1))
+    x, y, s, w = torch.zeros(2, 3), torch.tensor([1, 3]), torch.ones(1), torch.ones(3)
+    z, result, target = torch.zeros(2), torch.zeros(1), torch.zeros(2, 3)
     bind_cross_entropy(x, y, s, w, -100, 0.0, z, result)()
-    assert np.isnan(result.copy_to_host()[0])
+    bind_cross_entropy_backward(x, y, s, w, -100, 0.0, z, torch.ones(1), target)()
+    assert result.isnan()
+    assert target.isnan().all(1).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "out"), [((2, 2), (2, 2), (0, 0), (2, 3)), ((3, 2), (1, 2), (1, 0), (5, 3))]
 )
 def test_pooling_is_the_cpus(
-    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], out: tuple[int, int], dtype: str
+    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], out: tuple[int, int], dtype: torch.dtype
 ) -> None:
-    x = torch.from_numpy(drawn(2, 2, 5, 6, dtype=dtype))
+    """Numbers of 16 bits: the CPU's float32, rounded."""
+    wide = torch.promote_types(dtype, torch.float32)
+    x = torch.from_numpy(drawn(2, 2, 5, 6)).to(dtype)
     x[0, 1, 2, 3] = torch.nan
-    gradient = torch.from_numpy(drawn(2, 2, *out, seed=1, dtype=dtype))
+    gradient = torch.from_numpy(drawn(2, 2, *out, seed=1)).to(dtype)
     tile = SimpleNamespace(
         padding=tuple((before, before) for before in padding), operand_rects=(Rect.of_shape(x.shape),)
     )
@@ -243,16 +337,17 @@ def test_pooling_is_the_cpus(
         ((pooling_kernels.AVG_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS), 0),
     ):
         found = []
-        for variant in variants:
-            result, saved = torch.full_like(gradient, 9), [torch.zeros(gradient.shape, dtype=torch.int64)] * count
-            variant.bind_forward(context, ForwardTensors((x,), (result,), tuple(saved)))()  # type: ignore[arg-type]
-            back = torch.full_like(x, 9)
-            tensors = BackwardTensors((gradient,), (x,), (result,), tuple(saved), (back,))
+        for variant, kind in zip(variants, (wide, dtype), strict=True):
+            given, slope = x.to(kind), gradient.to(kind)
+            result, saved = torch.full_like(slope, 9), [torch.zeros(gradient.shape, dtype=torch.int64)] * count
+            variant.bind_forward(context, ForwardTensors((given,), (result,), tuple(saved)))()  # type: ignore[arg-type]
+            back = torch.full_like(given, 9)
+            tensors = BackwardTensors((slope,), (given,), (result,), tuple(saved), (back,))
             variant.bind_backward(context, tensors)()  # type: ignore[arg-type]
             found.append((result, back))
-        tolerance = 0 if count else {"float32": 1e-6, "float64": 1e-15}[dtype]  # of averages: the CPU divides in double
+        tolerance = 0 if count else torch.finfo(dtype).eps * 8  # of averages: the CPU divides in double
         for on_cpu, on_gpu in zip(*found, strict=True):
-            assert np.allclose(on_cpu.numpy(), on_gpu.numpy(), rtol=0, atol=tolerance, equal_nan=True)
+            assert torch.allclose(on_cpu.to(dtype), on_gpu, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def steps_by(gates: Gates, dtype: str) -> list[torch.Tensor]:
@@ -309,6 +404,14 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
         chosen.add(found)
         return found
 
+    together: list[int] = []
+    bind = descent_cuda_kernels.bind_descent
+
+    def counted(optimizer: SGD, blocks: Sequence[Block], *arguments: object) -> object:
+        together.append(len(blocks))
+        return bind(optimizer, blocks, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(descent_cuda_kernels, "bind_descent", counted)
     graph, optimizer = small(), SGD(0.1, 0.9, 0.02)
     batch = {"x": torch.from_numpy(drawn(4, 1, 6, 6)), "y": torch.tensor([2, 0, 1, 2])}
     trained = []
@@ -328,6 +431,7 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
         assert torch.allclose(found[name], value, rtol=0, atol=1e-12), name
     assert {on_cuda.MAX_POOL_KERNELS, on_cuda.AVG_POOL_KERNELS, loss_cuda_kernels.KERNELS} <= chosen
     assert dropout_cuda_kernels.KERNELS in chosen
+    assert together == [2]  # the weight and the bias of the one layer, in one launch
 
 
 def drawing() -> mp.Graph:

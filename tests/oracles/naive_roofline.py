@@ -13,8 +13,16 @@ def task_ns(launch: Launch, point: int, machine: Machine) -> int:
     processor = machine.processor(launch.points[point].processor)
     touched = sum(requirement.rects[point].volume * requirement.region.itemsize for requirement in launch.requirements)
     flops = launch.flops[point] if launch.flops else 0.0
+    if launch.port:
+        feed = processor.feed
+        come = None if feed is None else 1 / (1 / feed.staging + 1 / feed.upload)
+        bus = bandwidth(machine, processor) if feed is None else come if launch.port == "in" else feed.download
+        return max(1, round(1e9 * max(0.0 if feed is None else feed.eager_s, processor.launch_s + touched / bus)))
     efficiency = EFFICIENCY.get(launch.kind.partition(".")[0], DEFAULT_EFFICIENCY)
-    busy = max(flops / (efficiency * processor.flops_per_s), touched / bandwidth(machine, processor))
+    types = {requirement.region.dtype for requirement in launch.requirements}
+    narrowest = next((one for one in ("bfloat16", "float16", "float32", "float64") if one in types), "float32")
+    peak = next((rate for dtype, rate in processor.peaks if dtype == narrowest), processor.flops_per_s)
+    busy = max(flops / (efficiency * peak), touched / bandwidth(machine, processor))
     return max(1, round(1e9 * (processor.launch_s + busy)))
 
 

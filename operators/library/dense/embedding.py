@@ -60,6 +60,10 @@ class Embedding(AbstractOperator):
         """See ``AbstractOperator.parameters``."""
         return (ParameterSpec("weight", (self.num_embeddings, self.embedding_dim), Initial("normal", 1.0)),)
 
+    def rows_named(self, place: int) -> int:
+        """See ``AbstractOperator.rows_named``."""
+        return 1 if place else self.num_embeddings
+
     def result_dtypes(self, dtypes: tuple[str | None, ...], where: str) -> tuple[str, ...]:
         """See ``AbstractOperator.result_dtypes``."""
         if dtypes[0] not in {"int64", "int32"}:

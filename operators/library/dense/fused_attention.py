@@ -3,9 +3,9 @@
     tensors                        kernel                            what it needs
     on the host                    flash attention for CPUs          nothing
     halves on a GPU, no mask       flash attention                   what torch asks of a tile
-    float32 or halves on a GPU     memory-efficient attention        heads of keys repeated, a mask dense and aligned
+    float32 on a GPU               memory-efficient attention        heads of keys repeated, a mask dense and aligned
 
-Where torch has none, as of float64 on a GPU, it computes the scores. Backward on a GPU is written here: torch's own
+Elsewhere torch chooses: of float64 on a GPU it computes the scores. Backward on a GPU is written here: torch's own
 reads seeds of a dropout that there is not, which only a second forward gives. cuDNN's attention, which torch prefers on
 some GPUs, is left out: torch 2.11 tells it how a result's gradient lies once for all that have the same queries, keys
 and values, and gradients of another layout come out wrong.
@@ -34,6 +34,8 @@ efficient_attention_backward = cast("Several", overload("_scaled_dot_product_eff
 flash_attention = cast("Several", overload("_scaled_dot_product_flash_attention"))
 flash_attention_backward = cast("Three", overload("_scaled_dot_product_flash_attention_backward"))
 
+EFFICIENT_OF = torch.float32
+"""The numbers of which memory-efficient attention is called."""
 LSE_ROWS = 32
 """To whose multiples memory-efficient attention lengthens the logarithms of a head."""
 
@@ -165,6 +167,8 @@ def _flash_takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None,
 
 
 def _efficient_takes(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, along: bool) -> Four | None:  # noqa: FBT001
+    if query.dtype != EFFICIENT_OF:  # of halves its backward takes it that the result lies as forward made it
+        return None
     key, value = repeated(key, query), repeated(value, query)
     if bias is not None:
         bias = _dense(bias.to(query.dtype), (*query.shape[:-1], key.shape[-2]))

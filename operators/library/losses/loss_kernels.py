@@ -43,7 +43,7 @@ class Read:
         self.labels = in_row(labels, steps)
         classes = self.rows.shape[1]
         self.weights = torch.ones(classes, dtype=logits.dtype) if weights is None else in_row(weights, steps)
-        self.share = torch.ones(1, dtype=logits.dtype)
+        self.share = torch.ones(1, dtype=torch.promote_types(logits.dtype, torch.float32))
         if every is not None:
             ignored, batch = self.operator.ignore_index, in_row(every, steps)
             steps.then(bind_share(batch, self.weights, ignored, self.share))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from maniple.operators.library.randomness.dropout_cuda_kernels import starts_of
-from maniple.operators.library.randomness.dropout_kernels import Word, make_key, philox
+from maniple.operators.library.randomness.dropout_cuda_kernels import philox_words, runs_of
+from maniple.operators.library.randomness.dropout_kernels import Word, make_key
 from maniple.operators.operator.random_stream import RandomStream
 from maniple.regions.rectangle import Rect
 from maniple.runtime.devices.cuda_kernels import DeviceArray, bind_launch, cuda, flat
@@ -21,9 +21,9 @@ def _uniforms(first: Any, second: Any, starts: Any, length: int, clock: Any, ope
     word, cut = np.uint64(32), np.uint64(11)
     for i in range(cuda.grid(1), starts.size * length, cuda.gridsize(1)):
         place = np.uint64(starts[i // length]) + np.uint64(i % length)
-        a, b, c, d = philox(place, clock[1], low, high)
-        first[i] = float(((a << word) | b) >> cut) * 2.0**-53
-        second[i] = float(((c << word) | d) >> cut) * 2.0**-53
+        a, b, c, d = philox_words(place, np.uint64(clock[1]), low, high)
+        first[i] = float(((np.uint64(a) << word) | np.uint64(b)) >> cut) * 2.0**-53
+        second[i] = float(((np.uint64(c) << word) | np.uint64(d)) >> cut) * 2.0**-53
 
 
 def bind_uniforms(
@@ -44,6 +44,6 @@ def bind_uniforms(
         second: Likewise.
         launched: The stream of numba.
     """
-    starts, length = starts_of(shape, rect)
+    starts, length, _ = runs_of(shape, rect)
     arguments = (flat(first), flat(second), starts, length, flat(stream.clock), np.uint64(stream.operator))
     return bind_launch(_uniforms, rect.volume, arguments, launched)

@@ -5,9 +5,9 @@
 
 Updates that follow one another are one launch where their weights have the same operators for readers and live alike:
 on the same processors, block for block. Their gradients are complete at the same time, so nobody waits longer, and
-nothing else is kept. So are assignments of buffers. The price of a task is paid once; on a device each block's body
-starts kernels of its own nevertheless. Where operators take turns each update keeps its own task, as one may come
-between two passes of a stage.
+nothing else is kept. So are assignments of buffers. The price of a task is paid once, and on a device that of a kernel,
+where one updates all blocks that differ in nothing else. Where operators take turns each update keeps its own task, as
+one may come between two passes of a stage.
 """
 
 from __future__ import annotations
@@ -51,19 +51,37 @@ class FusedBinder(PureBinder):
         return "fused", self.slots, tuple([part.signature(point) for part in self.parts])
 
     def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
-        """Bind one block of each."""
-        bodies = tuple(
-            [
-                part(point, [views[slot] for slot in slots], cores)
-                for part, slots in zip(self.parts, self.slots, strict=True)
-            ]
-        )
+        """Bind one block of each; updates that are the same but for their blocks are bound as one."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, (part, slots) in enumerate(zip(self.parts, self.slots, strict=True)):
+            company = _company(part, slots)
+            groups.setdefault(number if company is None else company, []).append(number)
+        bodies = tuple([self._bind(point, numbers, views, cores) for numbers in groups.values()])
+        if len(bodies) == 1:
+            return bodies[0]
 
         def run() -> None:
             for body in bodies:
                 body()
 
         return run
+
+    def _bind(
+        self, point: int, numbers: Sequence[int], views: Sequence[torch.Tensor | None], cores: int
+    ) -> Callable[[], object]:
+        """Bind the parts that keep company as one."""
+        first, seen = self.parts[numbers[0]], [[views[slot] for slot in self.slots[number]] for number in numbers]
+        if len(numbers) == 1 or not isinstance(first, UpdateBinder):
+            return first(point, seen[0], cores)
+        blocks, rows, others = zip(*map(first.parts, seen), strict=True)
+        return first.optimizer.bind_updates(blocks, cores, rows[0], *others[0])
+
+
+def _company(part: UpdateBinder | AssignBinder, slots: Sequence[int]) -> Hashable:
+    """What is the same for updates that differ in nothing but their blocks; None of what is bound alone."""
+    if not isinstance(part, UpdateBinder) or part.scaled is not None:
+        return None
+    return part.optimizer, part.row, tuple(slots[2 + len(part.optimizer.states) :])
 
 
 def home_users(graph: Graph) -> dict[str, tuple[int, ...]]:

@@ -15,7 +15,7 @@ from maniple.operators.training import loss_scale
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY
+from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY, Kernel
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.simulation.bare_launch import bare_launch
 from maniple.strategies.simulation.launch_table import PlacedLaunch
@@ -55,6 +55,7 @@ class Passing:
         again: makes the launch that the runtime would run.
         flops: operations of each task, or of all alike.
         whole: what each task uses whole, after the rest, and how.
+        port: see `Launch`.
     """
 
     name: str
@@ -65,6 +66,11 @@ class Passing:
     again: Callable[[], Launch]
     flops: Column | float = 0.0
     whole: Sequence[tuple[RegionKey, int]] = ()
+    port: str = ""
+
+
+AT_HOME = Kernel(DEFAULT_EFFICIENCY)
+"""Of what is done at homes, which its bytes bind in every type."""
 
 
 @final
@@ -111,7 +117,7 @@ class HomeLaunches:
             more, bytes_of = self._uses(replace(part, whole=()))
             uses, touched, flops = uses + more, touched + bytes_of, flops + _operations(part)
         again = partial(fused_again, tuple([part.again for part in parts]))
-        tasks = LaunchTasks(flops, touched, first.processors, DEFAULT_EFFICIENCY, again)
+        tasks = LaunchTasks(flops, touched, first.processors, AT_HOME, again)
         return PlacedLaunch(fused_name([part.name for part in parts]), launch_rows(tasks, self.costs), tuple(uses))
 
     def cast(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
@@ -149,7 +155,8 @@ class HomeLaunches:
     def passing(self, given: Passing) -> PlacedLaunch:
         """A launch whose tasks use the same boxes of all its regions but those that each uses whole."""
         uses, touched = self._uses(given)
-        tasks = LaunchTasks(_operations(given), touched, given.processors, DEFAULT_EFFICIENCY, given.again)
+        kernel = replace(AT_HOME, port=given.port)
+        tasks = LaunchTasks(_operations(given), touched, given.processors, kernel, given.again)
         return PlacedLaunch(given.name, launch_rows(tasks, self.costs), tuple(uses))
 
     def _uses(self, given: Passing) -> tuple[Uses, Column]:

@@ -27,7 +27,7 @@ def test_every_cuda_kernel_in_the_simulator() -> None:
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr
@@ -44,7 +44,7 @@ def test_every_cuda_kernel_compiles_to_ptx() -> None:
         pytest.skip("numba-cuda and NVVM are not installed: pip install 'maniple[ptx]'")
     program = Path(__file__).parents[1] / "ptx_of_kernels.py"
     command, given = [sys.executable, str(program)], {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
-    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=given)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=given)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.count(" sm_80 ") == found.stdout.count(" sm_90 ") > 40
 

@@ -89,6 +89,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_attention, "efficient_attention_backward", backward)
     monkeypatch.setattr(fused_attention, "on_gpu", lambda _: True)
     monkeypatch.setattr(fused_attention, "can", lambda name, *_: name == "efficient_attention")
+    monkeypatch.setattr(fused_attention, "EFFICIENT_OF", torch.float64)
 
 
 def part(tensor: Tensor | None, rect: Any) -> Tensor | None:

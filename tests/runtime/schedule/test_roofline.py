@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import naive_roofline as naive
 import numpy as np
+from fed_machine import fed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +15,11 @@ from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 from maniple.runtime.schedule.roofline import EFFICIENCY, Rooflines, fold_ns, task_ns
 
-MACHINES = [Machine.preset(name) for name in ("cpu:3", "cpu:2x2", "p100x4", "h100x8")]
-REGION = LogicalRegion(0, "x", Rect((0,), (1 << 40,)), "float32")
+MACHINES = [*(Machine.preset(name) for name in ("cpu:3", "cpu:2x2", "p100x4", "h100x8")), fed()]
+REGIONS = [
+    LogicalRegion(number, dtype, Rect((0,), (1 << 40,)), dtype)
+    for number, dtype in enumerate(("float32", "float64", "bfloat16", "int64"))
+]
 
 
 @st.composite
@@ -28,7 +32,9 @@ def launches(draw: st.DrawFn) -> tuple[Machine, Launch]:
     rects = [tuple(Rect((0,), (draw(st.integers(0, 1 << 40)),)) for _ in range(count)) for _ in range(2)]
     flops = draw(st.sampled_from([(), tuple(draw(st.floats(0, 1e18)) for _ in range(count))]))
     kind = draw(st.sampled_from([*EFFICIENCY, "relu", ""])) + draw(st.sampled_from(["", ".forward", ".update"]))
-    return machine, Launch("drawn", points, tuple(Requirement(REGION, READ, each) for each in rects), None, flops, kind)
+    needs = tuple(Requirement(draw(st.sampled_from(REGIONS)), READ, each) for each in rects)
+    port = draw(st.sampled_from(["", "", "in", "out"]))
+    return machine, Launch("drawn", points, needs, None, flops, kind, port=port)
 
 
 @given(launches())

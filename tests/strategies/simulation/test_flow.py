@@ -86,7 +86,7 @@ def balanced(stages: int, batch: int = 4096, width: int = 512) -> tuple[mp.Graph
     work = np.asarray(lanes_of(simulated(graph, plan, machine)))
     share = (work / work.max()).tolist()
     processors = tuple(
-        replace(one, flops_per_s=one.flops_per_s * share[one.id], launch_s=one.launch_s / share[one.id])
+        replace(one, peaks=(("float64", one.peak("float64") * share[one.id]),), launch_s=one.launch_s / share[one.id])
         for one in machine.processors
     )
     memories = tuple(replace(one, bandwidth=one.bandwidth * share[one.id]) for one in machine.memories)

@@ -26,6 +26,7 @@ OPTIMIZERS = {
     "entering": mp.SGD(lr=0.1, momentum=0.9, groups={"*.bias": {"weight_decay": 0.1}}),
     "adamw": mp.optim.AdamW(lr=0.01),
     "clipped": mp.optim.AdamW(lr=0.01, clip_norm=0.5),
+    "torch's": mp.optim.by_torch(torch.optim.RMSprop, lr=0.01, momentum=0.9, clip_value=0.1),
 }
 
 
