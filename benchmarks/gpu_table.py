@@ -126,9 +126,9 @@ def page(found: dict[str, list[Line]]) -> Iterator[str]:
         f"{about['gpu']}, driver {driver[0] if driver else 'unknown'}, CUDA {about['cuda']}, torch {about['torch']}, "
         f"Python {about['python']}, {about['date']}; TF32 off but where said."
     )
-    wrong = [line for lines in found.values() for line in lines if line.get("right") is False or "error" in line]
-    checked = sum("right" in line for lines in found.values() for line in lines)
-    yield f"{checked} results were compared with torch's; {len(wrong)} lines tell of something wrong."
+    every = [line for lines in found.values() for line in lines]
+    wrong = sum(line.get("right") is False or isinstance(line.get("error"), str) for line in every)
+    yield f"{len(every)} lines, of which {wrong} tell of something wrong."
     for check, (title, make) in SECTIONS.items():
         if any("skipped" not in line for line in found.get(check, [])):
             yield f"{title}:\n\n{make([line for line in found[check] if 'skipped' not in line])}"
