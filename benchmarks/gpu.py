@@ -210,9 +210,8 @@ def seconds(launch: Launch, rounds: int) -> float:
     return statistics.median(times[1:])
 
 
-def measure(size: int, rounds: int) -> dict[str, object]:
-    """Check every kernel and time it beside a copy that moves as many bytes."""
-    kernels = {}
+def each(size: int, rounds: int) -> Iterator[tuple[str, dict[str, float | bool]]]:
+    """Check every kernel and time it beside a copy that moves as many bytes; each is told as it is found."""
     torch.cuda.set_stream(torch.cuda.Stream())  # the default one cannot be captured
     for make in (updates, dropouts, losses, copies, pools):
         for kernel in make(size):
@@ -221,12 +220,20 @@ def measure(size: int, rounds: int) -> dict[str, object]:
             target = torch.empty_like(source)
             copy = seconds(lambda a=target, b=source: a.copy_(b), rounds)  # type: ignore[misc]
             taken = seconds(kernel.launch, rounds)
-            kernels[kernel.name] = {
-                "GB_per_s": 1e-9 * kernel.moved / taken,
-                "over_copy": copy / taken,
-                "error": error,
-                "right": error <= kernel.tolerance,
-            }
+            yield (
+                kernel.name,
+                {
+                    "GB_per_s": 1e-9 * kernel.moved / taken,
+                    "over_copy": copy / taken,
+                    "error": error,
+                    "right": error <= kernel.tolerance,
+                },
+            )
+
+
+def measure(size: int, rounds: int) -> dict[str, object]:
+    """Every kernel, by name."""
+    kernels = dict(each(size, rounds))
     right = all(row["right"] for row in kernels.values())
     told = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "elements": size}
     return {**told, "kernels": kernels, "right": right}

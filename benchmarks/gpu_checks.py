@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu import measure as measure_kernels
+from gpu import each as each_kernel
 from gpu_networks import Net, nets
 from gpu_prediction import prediction
 from gpu_ranks import batches, by_torch, network
@@ -161,8 +161,9 @@ def kernels(bench: Bench) -> Iterator[Line]:
     if bench.device != "cuda":
         yield {"skipped": "kernels run on CUDA alone; numba's simulator checks them in the tests"}
         return
-    for size in (1 << 20, 1 << 26):
-        yield measure_kernels(size, bench.rounds)
+    for size in (1 << 26, 1 << 20):
+        for name, row in each_kernel(size, bench.rounds):
+            yield {"kernel": name, "elements": size, **row}
 
 
 def steps(bench: Bench) -> Iterator[Line]:

@@ -74,13 +74,14 @@ def chain(lines: list[Line]) -> str:
 
 
 def kernels(lines: list[Line]) -> str:
-    """Kernels beside copies."""
-    largest = max((line for line in lines if "kernels" in line), key=lambda line: line["elements"])
-    rows = [
-        [name, f"{each['GB_per_s']:.0f}", f"{each['over_copy']:.2f}", f"{each['error']:.0e}"]
-        for name, each in largest["kernels"].items()
-    ]
-    return table([f"kernel, {largest['elements'] >> 20} Mi elements", "GB/s", "of a copy's", "error"], rows)
+    """Kernels beside copies, at the largest size."""
+    rows: dict[int, list[list[str]]] = {}
+    for line in lines:
+        for name, each in line.get("kernels", {line.get("kernel", ""): line}).items():
+            told = [name, f"{each['GB_per_s']:.0f}", f"{each['over_copy']:.2f}", f"{each['error']:.0e}"]
+            rows.setdefault(line["elements"], []).append(told)
+    size = max(rows)
+    return table([f"kernel, {size >> 20} Mi elements", "GB/s", "of a copy's", "error"], rows[size])
 
 
 def memory(lines: list[Line]) -> str:
