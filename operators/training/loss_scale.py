@@ -22,7 +22,6 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from maniple.operators.operator.host_memory import in_host_memory
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -116,6 +115,8 @@ def bind_rescale(
         tracker.copy_(torch.where(good & ~grows, row, torch.zeros_like(row)))
         skipped.add_(~good)
 
+    from maniple.operators.operator.host_memory import in_host_memory
+
     return rescale if in_host_memory(squares) else on_device
 
 
@@ -155,6 +156,8 @@ def bind_scaled_update(
     import torch
 
     value, gradient, states = block
+    from maniple.operators.operator.host_memory import in_host_memory
+
     here, own = in_host_memory(gradient), (value, *states)
     # On a device nobody looks whether a gradient overflowed: the update is made, and taken back if one did.
     forms = [(tuple(each.shape), each.dtype) for each in (gradient, *(() if here else own))]

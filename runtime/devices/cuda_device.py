@@ -63,13 +63,6 @@ def _reclaim() -> None:
     give_back()
 
 
-def numba_stream() -> object:
-    """Give torch's current stream as numba takes it."""
-    from numba import cuda
-
-    return cuda.external_stream(torch.cuda.current_stream().cuda_stream)
-
-
 def in_turn(body: Callable[..., object]) -> Callable[..., object]:
     """Wrap a body whose kernels numba puts into the default stream, so that they run in the turn of torch's stream.
 

@@ -23,7 +23,7 @@ from maniple.regions.columns.validity import READ, READ_WRITE
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.optcnn.operator_movement import Placed, PlacedUse, Region, Synchronisation
-from maniple.strategies.simulation.at_home.home_launch import AT_HOME, fused_again
+from maniple.strategies.simulation.at_home.home_launch import fused_again, kernel_at_home
 from maniple.strategies.simulation.home_boxes import HomeBoxes
 from maniple.strategies.simulation.operator_placement import launch_rows, operator_placement, place_use
 from maniple.strategies.simulation.operator_split import split_operator
@@ -253,7 +253,10 @@ class PlacedOperators:
         shapes = [self.plan_free.layout(key, {}) for key in self.plan_free.whole]
         touched: Column = np.full(len(updated[0][1].blocks), sum(prod(shape) * size for shape, size in shapes))
         flops, again = np.zeros(len(touched)), []
+        keys = list(self.plan_free.whole)
         for tensor, boxes in updated:
+            states = range(len(self.plan_free.own(tensor).states))
+            keys += [("value", -1, tensor), ("gradient", -1, tensor), *(("state", n, tensor) for n in states)]
             own, itemsize = self.plan_free.own(tensor), self.plan_free.layout(("value", -1, tensor), {})[1]
             each_flops, each_bytes = own.cost(boxes.home.extents, itemsize)
             flops, touched = flops + each_flops, touched + each_bytes
@@ -261,7 +264,8 @@ class PlacedOperators:
             inside = next(own for own, end in form.bound.items() if end == ("operand", place))
             again.append(partial(form.lowering.update, form.lowering.graph.tensors[inside].name, boxes.home))
         processors = updated[0][1].home.processors
-        tasks = LaunchTasks(flops, touched, processors, AT_HOME, partial(fused_again, tuple(again)))
+        kernel = kernel_at_home(self.plan_free, keys, {})
+        tasks = LaunchTasks(flops, touched, processors, kernel, partial(fused_again, tuple(again)))
         return launch_rows(tasks, self._costs).columns[:, 1]
 
     def _place(self, number: int, choice: Choice) -> Placed:

@@ -80,6 +80,7 @@ class PlanFreeStep:
         self._tensors_needed = frozenset([self.loss, *self.assignments.values(), *read])
         self._wanted = script.backward.wanted
         self._layouts: dict[object, tuple[tuple[int, ...], int]] = {}
+        self._types: dict[object, str] = {}
         self._forms: dict[object, OperatorForm] = {}
         self._classes: dict[object, int] = {}
         self.kind = [self._classes.setdefault(self._kind(node), len(self._classes)) for node in self.nodes]
@@ -182,6 +183,14 @@ class PlanFreeStep:
         if found is None:
             region = self.region(key, forms)
             found = self._layouts[known] = region.bounds.hi, region.itemsize
+        return found
+
+    def dtype(self, key: RegionKey, forms: dict[int, OperatorForm]) -> str:
+        """The type of a region's elements; see `region`."""
+        known = (key, None if key[1] < 0 or key[0] == "state" else forms[key[1]])
+        found = self._types.get(known)
+        if found is None:
+            found = self._types[known] = self.region(key, forms).dtype
         return found
 
     def region(self, key: RegionKey, forms: dict[int, OperatorForm]) -> LogicalRegion:

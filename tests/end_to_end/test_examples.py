@@ -274,7 +274,7 @@ def losses(out: str) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("example", "said"),
     [
-        ("custom_device", "maniple: 2 ranks of this host exchange tiles through ZeroMQ"),
+        ("custom_device", "the transport of other tiles: their devices export no memory"),
         ("custom_transport", "through Unix sockets"),
         ("custom_launcher", "maniple: 2 ranks exchange tiles through ZeroMQ"),
     ],

@@ -15,7 +15,7 @@ from maniple.operators.training import loss_scale
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.regions.columns.validity import READ, READ_WRITE, REDUCE, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
-from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY, Kernel
+from maniple.runtime.schedule.roofline import DEFAULT_EFFICIENCY, Kernel, computing_type
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.simulation.bare_launch import bare_launch
 from maniple.strategies.simulation.launch_table import PlacedLaunch
@@ -24,7 +24,7 @@ from maniple.strategies.simulation.plan_free_step import GROWTH, SCALE, SKIPPED,
 from maniple.strategies.simulation.region_cache import boxes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from maniple.regions.columns.boxes import Boxes
     from maniple.runtime.schedule.launch import Launch
@@ -69,8 +69,12 @@ class Passing:
     port: str = ""
 
 
-AT_HOME = Kernel(DEFAULT_EFFICIENCY)
-"""Of what is done at homes, which its bytes bind in every type."""
+def kernel_at_home(
+    plan_free: PlanFreeStep, keys: Iterable[RegionKey], forms: dict[int, OperatorForm], port: str = ""
+) -> Kernel:
+    """What tasks at homes have in common that use some regions: as of the launch that the runtime would run."""
+    types = [plan_free.dtype(key, forms) for key in keys]
+    return Kernel(DEFAULT_EFFICIENCY, computing_type(types), port)
 
 
 @final
@@ -117,7 +121,8 @@ class HomeLaunches:
             more, bytes_of = self._uses(replace(part, whole=()))
             uses, touched, flops = uses + more, touched + bytes_of, flops + _operations(part)
         again = partial(fused_again, tuple([part.again for part in parts]))
-        tasks = LaunchTasks(flops, touched, first.processors, AT_HOME, again)
+        kernel = kernel_at_home(self.plan_free, [key for key, _ in uses], self.forms)
+        tasks = LaunchTasks(flops, touched, first.processors, kernel, again)
         return PlacedLaunch(fused_name([part.name for part in parts]), launch_rows(tasks, self.costs), tuple(uses))
 
     def cast(self, tensor: int, boxes: HomeBoxes) -> PlacedLaunch:
@@ -155,7 +160,7 @@ class HomeLaunches:
     def passing(self, given: Passing) -> PlacedLaunch:
         """A launch whose tasks use the same boxes of all its regions but those that each uses whole."""
         uses, touched = self._uses(given)
-        kernel = replace(AT_HOME, port=given.port)
+        kernel = kernel_at_home(self.plan_free, [key for key, _ in uses], self.forms, given.port)
         tasks = LaunchTasks(_operations(given), touched, given.processors, kernel, given.again)
         return PlacedLaunch(given.name, launch_rows(tasks, self.costs), tuple(uses))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -15,13 +15,14 @@ from torch.nn.functional import conv2d, conv3d
 from maniple.operators.library.windows import convolution_cuda_kernels, convolution_kernels
 from maniple.operators.library.windows.convolution import Conv1d, Conv2d, Conv3d, Convolution
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
+from maniple.process.torch_internals import allow_tf32_in_convolutions
 
 TOLERANCE = 1e-12  # of float64, relative to the largest
 into: list[Tensor] = []
 
 
 @pytest.fixture(autouse=True)
-def cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+def cudnn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """cuDNN's convolution into given memory, which takes dense memory alone, by torch's of the host."""
 
     def convolve(
@@ -44,8 +45,11 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     into.clear()
     monkeypatch.setattr(convolution_cuda_kernels, "convolution_into", convolve)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    before = torch.backends.cudnn.allow_tf32
+    allow_tf32_in_convolutions(False)
+    yield
+    allow_tf32_in_convolutions(before)
 
 
 class Case(NamedTuple):
@@ -125,7 +129,7 @@ def ways(operator: Convolution, *, tf32: bool = False) -> int:
     """How many convolutions of a step of one tile cuDNN writes where they belong."""
     into.clear()
     if tf32:
-        torch.backends.cudnn.allow_tf32 = True
+        allow_tf32_in_convolutions(True)
     compare(Case(operator, (2, operator.in_channels, 7, 7), {}))
     return len(into)
 
