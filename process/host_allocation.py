@@ -15,27 +15,16 @@ from __future__ import annotations
 
 import sys
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from maniple.process import torch_internals
+from maniple.process.taken_memory import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
 __all__: list[str] = []
-
-
-class Taken(NamedTuple):
-    """What some work took of a memory.
-
-    Args:
-        kept: bytes that it had not given back when it ended.
-        peak: bytes that it had at once, at most.
-    """
-
-    kept: int
-    peak: int
 
 
 class _Listening:

@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 
 from maniple.process.error import RequestError
-from maniple.process.host_allocation import Taken
+from maniple.process.taken_memory import Taken
 from maniple.process.torch_internals import current_stream_number, leave_capture
 from maniple.runtime.devices.cuda_memory import CudaIpcMemory, PinnedFileMemory
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock

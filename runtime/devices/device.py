@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from maniple.process.host_allocation import Taken
+    from maniple.process.taken_memory import Taken
     from maniple.runtime.devices.peer_memory import PeerMemory
 
 __all__: list[str] = []

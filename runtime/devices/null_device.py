@@ -30,7 +30,8 @@ from typing import ClassVar, NamedTuple, final
 import torch
 
 from maniple.process.error import RunError
-from maniple.process.host_allocation import Taken, watch_host_run
+from maniple.process.host_allocation import watch_host_run
+from maniple.process.taken_memory import Taken
 from maniple.runtime.devices.body_watch import BodyWatch, Call
 from maniple.runtime.devices.device import Captured, Device, Refused, Stream
 from maniple.runtime.devices.event import Event, Signal

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 
-from maniple.process.host_allocation import Taken, watch_host_run
+from maniple.process.host_allocation import watch_host_run
+from maniple.process.taken_memory import Taken
 from maniple.runtime.analysis.capacity import Resident
 from maniple.runtime.schedule.accumulation import scratch_bytes
 from maniple.runtime.schedule.launch import Binder

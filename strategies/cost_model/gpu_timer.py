@@ -25,7 +25,7 @@ from maniple.strategies.cost_model.scratch import measure_scratch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from maniple.process.host_allocation import Taken
+    from maniple.process.taken_memory import Taken
     from maniple.regions.rectangle import Rect
     from maniple.runtime.devices.device import Device
     from maniple.runtime.schedule.launch import Launch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.process.host_allocation import Taken
+from maniple.process.taken_memory import Taken
 from maniple.runtime.schedule.roofline import Kernel, Rooflines, efficiency, kernel_ns, task_ns
 from maniple.strategies.cost_model.background_load import load_cores
 from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Self, final
 from maniple.operators.proving.user_operator import UserOperator
 from maniple.process.error import RequestError
 from maniple.process.file_entry import read_json, write_atomically
-from maniple.process.host_allocation import Taken, watch_host_run
+from maniple.process.host_allocation import watch_host_run
 from maniple.process.malloc_tuning import keep_freed
+from maniple.process.taken_memory import Taken
 from maniple.runtime.devices.registry import CPU
 from maniple.runtime.schedule.roofline import computing_type
 from maniple.runtime.storage.copy_kernels import torch_dtype

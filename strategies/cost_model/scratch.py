@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from maniple.process.host_allocation import Taken
+from maniple.process.taken_memory import Taken
 from maniple.runtime.schedule.accumulation import scratch_bytes as added_bytes
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maniple.process import host_allocation, torch_internals
-from maniple.process.host_allocation import Taken, watch_host_run
+from maniple.process.host_allocation import watch_host_run
+from maniple.process.taken_memory import Taken
 
 
 def had(sizes: list[int]) -> tuple[int, ...]:
@@ -104,7 +105,8 @@ def test_a_failure_is_raised_and_the_next_is_measured() -> None:
 
 PROFILED = """
 import torch
-from maniple.process.host_allocation import Taken, watch_host_run
+from maniple.process.host_allocation import watch_host_run
+from maniple.process.taken_memory import Taken
 from torch.autograd import profiler, profiler_legacy
 
 def work(kind):

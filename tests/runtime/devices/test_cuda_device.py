@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from maniple.process.error import RequestError
-from maniple.process.host_allocation import Taken
+from maniple.process.taken_memory import Taken
 from maniple.runtime.devices import cuda_device, device_peaks
 from maniple.runtime.devices.cuda_device import CudaDevice, check_cuda
 from maniple.runtime.devices.device_peaks import Bytes, DevicePeaks

@@ -17,7 +17,8 @@ import maniple as mp
 from maniple import trainer as trainer_module
 from maniple.mappers.default import DefaultMapper
 from maniple.process.error import RequestError, RunError
-from maniple.process.host_allocation import Taken, watch_host_run
+from maniple.process.host_allocation import watch_host_run
+from maniple.process.taken_memory import Taken
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.processor import CpuProcessor, Processor
 from maniple.runtime.execution.rank import RankRuntime

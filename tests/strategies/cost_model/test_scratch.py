@@ -12,7 +12,7 @@ from step_launches import launches
 import maniple as mp
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache, lower
-from maniple.process.host_allocation import Taken
+from maniple.process.taken_memory import Taken
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.schedule.launch import Launch
