@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _SIMULATED = bool(vars(config)["ENABLE_CUDASIM"])
-vars(config)["CUDA_LOW_OCCUPANCY_WARNINGS"] = 0  # numba warns of small grids: a loss is one block by intent
+setattr(config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0)  # noqa: B010  (numba warns of small grids: a loss is one block by intent)
 
 cuda: Any = _cuda  # untyped, and its names are there only once it knows its target
 
