@@ -89,10 +89,17 @@ class _Exchange:
             calls.then(partial(tensor.copy_, views[single]))
 
 
-def _in_tf32(run: Callable[[], None], tensors: Sequence[Tensor | None]) -> Callable[[], None]:
-    """A body whose products may be of TF32, on CUDA; elsewhere it is as it was."""
+def _in_tf32(bind: Callable[[], Callable[[], None]], tensors: Sequence[Tensor | None]) -> Callable[[], None]:
+    """A body whose products may be of TF32, on CUDA; elsewhere it is as it was.
+
+    Args:
+        bind: binds it; some bodies look at torch's switches then, and not as they run.
+        tensors: what it uses.
+    """
     if not any(tensor is not None and tensor.is_cuda for tensor in tensors):
-        return run
+        return bind()
+    with MULTIPLICATION.tf32():
+        run = bind()
 
     def rounded() -> None:
         with MULTIPLICATION.tf32():
@@ -107,7 +114,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     everything = (*tensors.operands, *tensors.results)
     inner = replace(context, operator=mixed.inner)
     if mixed.tf32:
-        return _in_tf32(mixed.inner.variant(everything).bind_forward(inner, tensors), everything)
+        return _in_tf32(partial(mixed.inner.variant(everything).bind_forward, inner, tensors), everything)
     arithmetic = arithmetic_of(mixed, everything)
     if arithmetic == "promoted" and is_tape(mixed):
         found = autograd_kernel.bind_promoted_forward(inner, tensors)
@@ -138,7 +145,7 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     everything = (*tensors.operand_gradients, *tensors.result_gradients, *tensors.operands)
     inner = replace(context, operator=mixed.inner)
     if mixed.tf32:
-        return _in_tf32(mixed.inner.variant(everything).bind_backward(inner, tensors), everything)
+        return _in_tf32(partial(mixed.inner.variant(everything).bind_backward, inner, tensors), everything)
     arithmetic = arithmetic_of(mixed, everything)
     if arithmetic == "promoted" and is_tape(mixed):
         found = autograd_kernel.bind_promoted_backward(inner, tensors)

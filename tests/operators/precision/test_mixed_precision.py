@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -63,19 +65,23 @@ def test_products_alone_may_be_of_tf32_and_on_cuda_alone(monkeypatch: pytest.Mon
     def looked(name: str) -> None:
         found.append((name, torch.backends.cuda.matmul.allow_tf32))
 
+    def bound(name: str) -> Callable[[], None]:
+        looked(f"{name}, as it is bound")
+        return lambda: looked(name)
+
     graph = layer("tf32")
     product, loss = (graph.node(name).operator for name in ("linear", "cross_entropy"))
     assert isinstance(product, MixedPrecision)
     assert not isinstance(loss, MixedPrecision)
     assert product.gives == ("float32",)
-    run = mixed_kernels._in_tf32(lambda: looked("on the host"), (torch.zeros(1), None))
-    run()
+    mixed_kernels._in_tf32(lambda: bound("on the host"), (torch.zeros(1), None))()
     monkeypatch.setattr(NullTensor, "is_cuda", True)
     MULTIPLICATION.open()
-    mixed_kernels._in_tf32(lambda: looked("on a device"), (torch.zeros(1).as_subclass(NullTensor),))()
+    mixed_kernels._in_tf32(lambda: bound("on a device"), (torch.zeros(1).as_subclass(NullTensor),))()
     looked("after it")
     MULTIPLICATION.close()
-    assert found == [("on the host", False), ("on a device", True), ("after it", False)]
+    host, device = ("on the host, as it is bound", False), ("on a device, as it is bound", True)
+    assert found == [host, ("on the host", False), device, ("on a device", True), ("after it", False)]
 
 
 @pytest.mark.parametrize("name", ["digits", "gpt"])
