@@ -257,6 +257,7 @@ class CudaStream(Stream):
             with self._telling:
                 if self._line:
                     self._tell(self._await_first())
+        PINNED_ROWS.leave(self)  # not sooner: until its work has ended it may be at any row
 
     def _awaits_one(self) -> bool:
         """Wait until something is in the line; says whether there is."""
@@ -271,4 +272,3 @@ class CudaStream(Stream):
         with self._arrived:
             self._closed = True
             self._arrived.notify()
-        PINNED_ROWS.leave(self)

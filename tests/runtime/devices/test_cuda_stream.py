@@ -12,6 +12,7 @@ from maniple.process.error import RunError
 from maniple.runtime.devices import cuda_stream
 from maniple.runtime.devices.cuda_stream import CudaStream, DeviceClock
 from maniple.runtime.devices.event import Signal
+from maniple.runtime.devices.pinned_rows import PinnedRows
 
 LOG: list[str] = []
 ELAPSED: list[tuple[StubEvent, StubEvent]] = []
@@ -239,3 +240,23 @@ def test_a_kernel_that_fails_is_told_with_what_to_do_next(monkeypatch: pytest.Mo
         stream.submit(lambda: LOG.append("ran")).wait()
     assert "ran" not in LOG
     stream.close()
+
+
+@pytest.mark.usefixtures("stub")
+def test_rows_heed_a_stream_that_is_closed_until_its_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = PinnedRows(lambda size: torch.zeros(size, dtype=torch.uint8))
+    monkeypatch.setattr(cuda_stream, "PINNED_ROWS", rows)
+    stream = CudaStream(torch.device("meta"), "first", DeviceClock())
+    StubEvent.gate.clear()
+    row = rows.take((8,), torch.float32)
+    where = row.data_ptr()
+    end = stream.submit(lambda: None)
+    stream.close()
+    del row
+    assert rows.take((8,), torch.float32).data_ptr() != where
+    StubEvent.gate.set()
+    end.wait()
+    stream._thread.join(30)
+    again = [rows.take((8,), torch.float32) for _ in range(2)]
+    assert where in [each.data_ptr() for each in again]
+    assert rows._streams == ()
