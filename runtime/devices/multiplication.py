@@ -31,6 +31,7 @@ class Multiplication:
         self._before = False, False
         self._halves = True, True
         self._in_tf32 = 0
+        self._outside = False, False
 
     @contextmanager
     def tf32(self) -> Iterator[None]:
@@ -38,6 +39,7 @@ class Multiplication:
         with self._lock:
             self._in_tf32 += 1
             if self._in_tf32 == 1:
+                self._outside = _allowed()
                 _allow_tf32(convolutions=True, products=True)
         try:
             yield
@@ -45,7 +47,8 @@ class Multiplication:
             with self._lock:
                 self._in_tf32 -= 1
                 if self._in_tf32 == 0:
-                    _allow_tf32(convolutions=False, products=False)
+                    convolutions, products = self._outside
+                    _allow_tf32(convolutions=convolutions, products=products)
 
     def open(self) -> None:
         """Switch it off, if this is the first device."""
@@ -53,7 +56,7 @@ class Multiplication:
             self._open += 1
             if self._open == 1:
                 products = torch.backends.cuda.matmul
-                self._before = bool(torch.backends.cudnn.allow_tf32), bool(products.allow_tf32)
+                self._before = _allowed()
                 self._halves = (
                     bool(products.allow_bf16_reduced_precision_reduction),
                     bool(products.allow_fp16_reduced_precision_reduction),
@@ -70,6 +73,10 @@ class Multiplication:
                 _allow_tf32(convolutions=convolutions, products=products)
                 bfloat16, float16 = self._halves
                 _allow_sums_in_halves(bfloat16=bfloat16, float16=float16)
+
+
+def _allowed() -> tuple[bool, bool]:
+    return bool(torch.backends.cudnn.allow_tf32), bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 def _allow_tf32(*, convolutions: bool, products: bool) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, final
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, final
 from maniple.operators.graph.graph import Graph
 from maniple.operators.training.descent import SGD
 from maniple.process.error import RequestError
+from maniple.runtime.devices.multiplication import MULTIPLICATION
 from maniple.runtime.devices.processor import run_as_task
 from maniple.runtime.devices.registry import open_device
 from maniple.runtime.machine.machine import Machine
@@ -132,16 +134,12 @@ def _product_ns(device: Device, name: str, rows: int) -> float:
     dtype = torch.float32 if name == "tf32" else getattr(torch, name)
     a = torch.linspace(0, 1, rows * rows).to(dtype).view(rows, rows)
     product = partial(torch.mm, a, a, out=torch.zeros(rows, rows, dtype=dtype))
-    products, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
-    products.allow_tf32 = name == "tf32"
-    try:
+    with MULTIPLICATION.tf32() if name == "tf32" else nullcontext():
         end = time.perf_counter() + WORKED_S
         while True:  # at work for a while it may be slower, for the power that it takes
             found = statistics.median(time_nodes(device, [product] * 8))
             if time.perf_counter() > end:
                 return found
-    finally:
-        products.allow_tf32 = before
 
 
 def _alone_ns(device: Device, work: Callable[[], object]) -> float:

@@ -39,6 +39,9 @@ def test_tf32_is_off_and_halves_are_added_up_in_float32_while_any_device_is_open
 
 def test_tf32_is_on_while_anybody_is_inside() -> None:
     switches = Multiplication()
+    with switches.tf32():
+        assert in_tf32() == (True, True)
+    assert in_tf32() == (True, False)  # as it was: no device is open
     switches.open()
     with switches.tf32():
         with switches.tf32():
