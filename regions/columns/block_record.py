@@ -112,8 +112,8 @@ def keep_reduction(
         row = last
     if spreads:
         space = storage.space(kept, whole)
-        for memory in group:
-            _use(kept, node, storage.held(kept, memory), space, space + len(whole), WRITES)
+        for place in range(len(group)):
+            _use(kept, node, storage.held(kept, group[place]), space, space + len(whole), WRITES)
 
 
 @inner
@@ -146,8 +146,9 @@ def keep_distribution(kept: Storage, node: int, group: Column, mine: Boxes, star
 @inner
 def _keep_ends(kept: Storage, node: int, gets: bool, group: Column, whole: Boxes) -> None:  # noqa: FBT001
     """Keep who takes part; where all get all that is moved, their instances have room for it."""
-    for memory in group:
-        storage.end(kept, node, memory, storage.reserve(kept, memory, whole) if gets else NONE)
+    for place in range(len(group)):
+        main = storage.reserve(kept, group[place], whole) if gets else NONE
+        storage.end(kept, node, group[place], main)
 
 
 @leaf

@@ -173,7 +173,8 @@ def _fold(
     """Add the folds of a block at those who are known, and say what everybody sends then; see `local_hops`."""
     _, parts, folds, further, _, uses = tables
     owner, first = blocks[block, OWNER], blocks[block, PARTS_OF_BLOCK]
-    for member in senders:
+    for place in range(len(senders)):
+        member = senders[place]
         state[member, LANDED] = _make(tables, counts, state[member, PARENT], block, tiles)
         state[member, SENDS], state[member, FOLD] = given[first + member], NONE
         if known[state[member, PARENT]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import torch
@@ -39,6 +40,7 @@ class LoadedProgram:
     unread: deque[StepRun] = field(default_factory=deque)
     flow: WeightFlow | None = None
 
+    @cached_property
     def schedule(self) -> Schedule:
         """Give all rows, with what all ranks push: the replay's own schedule has the part of its host."""
         known = self.replay.schedule

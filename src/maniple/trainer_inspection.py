@@ -86,7 +86,7 @@ class TrainerInspection(ABC):
     @in_turn
     def schedule(self) -> Schedule:
         """The schedule of a step at the graph's own batch size, with all that all ranks do."""
-        return self._load("step", self.graph.batch).schedule()
+        return self._load("step", self.graph.batch).schedule
 
     @in_turn
     def torch_optimizer(self) -> torch.optim.Optimizer:
