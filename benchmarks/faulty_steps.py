@@ -1,11 +1,30 @@
-"""The program of `faults.py` for real processes: sums over regions, with a fault on one rank: `FAULT RANK STEP`."""
+"""The program of `faults.py` for real processes: calls and exchanges, with a fault on one rank: `FAULT RANK STEP`.
+
+======  ======================================================================
+fault   what the rank does
+======  ======================================================================
+kill    is killed
+stop    is stopped
+raise   raises
+exit    ends with status 3, without a word
+leave   ends with status 0, in the midst of the others' program
+hold    keeps the interpreter lock for longer than `--hang-timeout`
+memory  may have no more memory, and asks for it
+disk    may write no more to any file, its log among them, and writes
+======  ======================================================================
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
 import sys
+import tempfile
 import threading
+
+import numpy as np
 
 import maniple as mp
 
@@ -29,6 +48,16 @@ for step in range(6):
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault == "raise":
         raise ValueError("the batch is sour")
+    elif fault == "hold":
+        ctypes.PyDLL(None).sleep(20)
+    elif fault == "memory":
+        pages = int(open("/proc/self/statm", encoding="ascii").read().split()[0])  # noqa: PTH123, SIM115 - one number
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (32 << 20),) * 2)
+        np.ones(1 << 28)
+    elif fault == "disk":
+        with tempfile.TemporaryFile() as file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+            file.write(b"what does not fit")
     elif fault == "exit":
         os._exit(3)
     elif fault == "leave":

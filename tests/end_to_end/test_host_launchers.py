@@ -98,10 +98,14 @@ def started(pair: tuple[Host, Host], folder: Path, *arguments: str, **variables:
         file = programs / name
         file.write_text(f"#!{sys.executable}\n" + (HERE / "fake_starter.py").read_text())
         file.chmod(0o755)
+    package = folder / "python" / "ray"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text((HERE / "fake_ray.py").read_text())
     known = " ".join(f"{host.address}={host.name}" for host in pair)
     path = f"{programs}:{os.environ['PATH']}:{Path(IP).parent}"
     run = [sys.executable, "-m", "maniple.cli", "run", "--cores", "1", "--log-dir", str(folder / "logs")]
     told = {"PATH": path, "FAKE_HOSTS": known, "FAKE_WORDS": str(folder / "words"), **variables}
+    told["PYTHONPATH"] = ":".join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return pair[0].start(*run, *arguments, **told)
 
 
@@ -120,8 +124,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
         (("--hosts", HOSTS), {}, 2),
         (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}, 1),
         (("--launcher", f"mpi:{HOSTS}"), {}, 1),
+        (("--launcher", "ray"), {}, 1),
     ],
-    ids=["ssh", "slurm", "mpi"],
+    ids=["ssh", "slurm", "mpi", "ray"],
 )
 def test_a_launcher_starts_one_agent_on_each_host(
     pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str], commands: int
@@ -155,8 +160,9 @@ def test_a_host_that_cannot_be_reached_is_named(pair: tuple[Host, Host], tmp_pat
     [
         (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}),
         (("--launcher", f"mpi:{HOSTS}"), {}),
+        (("--launcher", "ray"), {}),
     ],
-    ids=["slurm", "mpi"],
+    ids=["slurm", "mpi", "ray"],
 )
 def test_an_agent_that_ends_before_it_comes_is_named_at_once(
     pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str]
@@ -168,6 +174,16 @@ def test_an_agent_that_ends_before_it_comes_is_named_at_once(
     assert status == 1
     assert time.monotonic() - start < 60
     assert re.search(r"error: host 10.77.0.2 \(node 1, ranks 1\) has no agent: it ended with exit status 1 before", err)
+
+
+def test_hosts_that_ray_does_not_give_end_the_run_with_what_was_asked_for(
+    pair: tuple[Host, Host], tmp_path: Path
+) -> None:
+    run = started(pair, tmp_path, "--join-timeout", "60", "--launcher", "ray", STEPS, FAKE_TAKEN="1")
+    status, _, err = ended(run)
+    assert status == 1
+    assert "error: host 10.77.0.1 (node 0, ranks 0) has no agent" in err
+    assert re.search(r"Ray gave no placement group of .*node:10.77.0.2.* within 60 s", err)
 
 
 def test_an_interrupt_of_the_launcher_ends_all_hosts(pair: tuple[Host, Host], tmp_path: Path) -> None:
