@@ -70,6 +70,7 @@ def with_processes(seed: int) -> tuple[str, list[str]]:
         if fault != "port taken":
             taken.close()
         command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", str(size), "--transport", transport]
+        command += ["--imports", "maniple.runtime.control.world"]  # and not torch, which no fault is about
         command += [
             "--port",
             str(port),
