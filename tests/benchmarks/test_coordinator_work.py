@@ -1,9 +1,9 @@
-"""What a run asks of its head grows with its ranks and no faster, counted on the real coordinator."""
+"""What a run asks of its coordinator grows with its ranks and no faster, counted on the real coordinator."""
 
 from __future__ import annotations
 
 import pytest
-from head_work import EXCHANGED, PARTS, Played, play
+from coordinator_work import EXCHANGED, PARTS, Played, play
 
 PER_HOST = 4
 

@@ -1,6 +1,6 @@
-"""What a run asks of its head: messages, bytes, lines of Python and connections, for ranks that are only played.
+"""What a run asks of its coordinator: messages, bytes, lines of Python and connections, for ranks that are only played.
 
-python benchmarks/head_work.py --ranks 8 64 256 1024 --per-host 4
+python benchmarks/coordinator_work.py --ranks 8 64 256 1024 --per-host 4
 
 The coordinator is the real one, and is told what so many ranks and agents would tell it; nothing is started. Everything
 is counted, so it is the same on every computer. `many_ranks.py` has real sockets, for fewer ranks.
@@ -99,7 +99,7 @@ def count_lines(work: Callable[[], Any]) -> tuple[Any, int]:
         sys.settrace(before)
 
 
-class Head:
+class Told:
     """A coordinator, and the tally of what it is told."""
 
     def __init__(self, ranks: int, per_host: int) -> None:
@@ -193,17 +193,17 @@ def play(ranks: int, per_host: int) -> Played:
         ranks: how many.
         per_host: how many of them each host has.
     """
-    head = Head(ranks, per_host)
-    head.join()
-    head.call("step 0")
-    head.exchange(1)
-    head.second()
-    head.end()
-    return head.played
+    told = Told(ranks, per_host)
+    told.join()
+    told.call("step 0")
+    told.exchange(1)
+    told.second()
+    told.end()
+    return told.played
 
 
 def main() -> int:
-    """Play each size, and print what it takes of the head."""
+    """Play each size, and print what it takes of the coordinator."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 256, 1024])
     asked.add_argument("--per-host", type=int, default=4)
@@ -219,8 +219,8 @@ def main() -> int:
             )
         hosts = ranks // given.per_host
         print(
-            f"{ranks:5} head: {2 * ranks + hosts} connections, {played.kept / ranks:.0f} bytes held for each rank in "
-            f"an exchange; a rank: 2 to the head, at most {2 * (ranks - 1)} to others; "
+            f"{ranks:5} coordinator: {2 * ranks + hosts} connections, {played.kept / ranks:.0f} bytes held for each rank "
+            f"in an exchange; a rank: 2 to it, at most {2 * (ranks - 1)} to others; "
             f"open files asked for: {open_files.count(ranks)}"
         )
         bad = bad or played.finish is None or played.finish.status != 0
