@@ -219,8 +219,8 @@ def main() -> int:
             )
         hosts = ranks // given.per_host
         print(
-            f"{ranks:5} coordinator: {2 * ranks + hosts} connections, {played.kept / ranks:.0f} bytes held for each rank "
-            f"in an exchange; a rank: 2 to it, at most {2 * (ranks - 1)} to others; "
+            f"{ranks:5} coordinator: {2 * ranks + hosts} connections, {played.kept / ranks:.0f} bytes held for each of "
+            f"them in an exchange; a rank: 2 to it, at most {2 * (ranks - 1)} to others; "
             f"open files asked for: {open_files.count(ranks)}"
         )
         bad = bad or played.finish is None or played.finish.status != 0
