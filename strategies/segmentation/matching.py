@@ -20,6 +20,7 @@ processors come after it, and their number is known. Where not all ideals can be
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, final
@@ -124,12 +125,13 @@ class Matching:
             weights: bytes of them.
         """
         given, replicas = self.asked.assumptions, sum(team)
-        slowest = work[0]
-        for other in work[1:]:
-            slowest = np.maximum(slowest, other)
         link = Level(replicas, self.fleet.slowest_within(team))
-        agreed = weights * synchronization_s(given, link, replicas, 1, 1.0)
-        return slowest + agreed if given.synchronization == "add" else np.maximum(slowest, agreed)
+        agreed: Number = weights * synchronization_s(given, link, replicas, 1, 1.0)
+        slowest: Number = reduce(np.maximum, work)
+        if given.synchronization == "add":
+            return slowest + agreed
+        longer: Number = np.maximum(slowest, agreed)
+        return longer
 
     def _over(self, coarse: CoarseGraph, lattice: Lattice, *, exact: bool) -> Iterator[Segmentation]:
         """The best pipelines over the ideals of a coarse graph."""
