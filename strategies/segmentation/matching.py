@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
@@ -127,11 +127,8 @@ class Matching:
         given, replicas = self.asked.assumptions, sum(team)
         link = Level(replicas, self.fleet.slowest_within(team))
         agreed: Number = weights * synchronization_s(given, link, replicas, 1, 1.0)
-        slowest: Number = reduce(np.maximum, work)
-        if given.synchronization == "add":
-            return slowest + agreed
-        longer: Number = np.maximum(slowest, agreed)
-        return longer
+        slowest = cast("Number", reduce(np.maximum, work))
+        return slowest + agreed if given.synchronization == "add" else cast("Number", np.maximum(slowest, agreed))
 
     def _over(self, coarse: CoarseGraph, lattice: Lattice, *, exact: bool) -> Iterator[Segmentation]:
         """The best pipelines over the ideals of a coarse graph."""
