@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import inf
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -116,19 +116,20 @@ class Matching:
         link = Level(1, self.fleet.slowest_between(used(team), used(other)))
         return size * transfer_s(self.asked.assumptions, link, min(sum(team), sum(other)), 1.0)
 
-    def together_s(self, team: Team, work: Sequence[Number], weights: Number) -> Number:
-        """Seconds of a mini-batch in which a stage computes and its replicas synchronise its weights.
+    def together_s(self, team: Team, work: Sequence[Floats], weights: Floats) -> Floats:
+        """Seconds of a mini-batch in which stages compute and their replicas synchronise weights.
 
         Args:
-            team: who runs it.
-            work: of one processor of each of its classes, all samples.
+            team: who runs them.
+            work: of a processor of each of its classes, its share of all samples.
             weights: bytes of them.
         """
         given, replicas = self.asked.assumptions, sum(team)
         link = Level(replicas, self.fleet.slowest_within(team))
-        agreed: Number = weights * synchronization_s(given, link, replicas, 1, 1.0)
-        slowest = cast("Number", reduce(np.maximum, work))
-        return slowest + agreed if given.synchronization == "add" else cast("Number", np.maximum(slowest, agreed))
+        agreed = weights * synchronization_s(given, link, replicas, 1, 1.0)
+        slowest: Floats = reduce(np.maximum, work)
+        together: Floats = slowest + agreed if given.synchronization == "add" else np.maximum(slowest, agreed)
+        return together
 
     def _over(self, coarse: CoarseGraph, lattice: Lattice, *, exact: bool) -> Iterator[Segmentation]:
         """The best pipelines over the ideals of a coarse graph."""
@@ -168,7 +169,8 @@ class Matching:
                 sum(team),
             )
             devices = tuple(free[here].pop(0) for here, count in enumerate(team) for _ in range(count))
-            load = max(float(self.together_s(team, work, weights)), *moved)
+            together = self.together_s(team, [np.asarray(each) for each in work], np.asarray(weights))
+            load = max(float(together), *moved)
             stages.append(Stage(nodes, devices, load, max(work), held, int(crossing[ideal])))
             done, before = groups, ideal
         return Segmentation(tuple(stages), value, value if exact else 0.0, exact, len(lattice), value)
