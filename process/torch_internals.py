@@ -9,6 +9,7 @@ GPUs. Where a release lacks a name, what uses it does without, or says so.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -228,19 +229,22 @@ def compiled_by_inductor(
         examples: of its operands; what is compiled is tried on none.
         cores: that the function may use.
     """
-    import torch._inductor as inductor
-
     options = {"compile_threads": 1, "cpp.threads": cores}
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch calls of its own that it has deprecated
+        import torch._inductor as inductor
+
         return cast("Callable[..., object]", inductor.compile(module, list(examples), options=options))
 
 
 def missing_compiler() -> str:
     """Why torch's inductor has no compiler for CPUs here; "" where it has one."""
     try:
-        from torch._inductor.cpp_builder import get_cpp_compiler
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from torch._inductor.cpp_builder import get_cpp_compiler
 
-        get_cpp_compiler()
+            get_cpp_compiler()
     except Exception as error:  # noqa: BLE001  (torch has several, and names none)
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     return ""
