@@ -12,7 +12,7 @@ import pytest
 import maniple as mp
 from maniple.models import digits_cnn
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "examples" / "digits.py")
