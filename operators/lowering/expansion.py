@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from maniple.operators.lowering.arrival.input_parts import InputParts
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.flow.lived_run import LivedRun
+from maniple.operators.lowering.fusion.chained_graph import chained
 from maniple.operators.lowering.fusion.fused_launch import fused_at_home, home_users
 from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import FetchBinder, InputBinder
@@ -99,6 +100,7 @@ class Expansion:
         hyper: the port through which the numbers of the updates enter, where they may be others in each step.
         checked: whether an operator that gives a NaN stops the step.
         views: see ``training_step``.
+        compiled: whether neighbours that the plan maps alike are chains, which torch compiles.
     """
 
     graph: Graph
@@ -112,6 +114,7 @@ class Expansion:
     hyper: Port | None = None
     checked: bool = False
     views: bool = True
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
@@ -199,6 +202,7 @@ class Expansion:
         """
         order = self.plan.order(self.graph) if training else None
         graph = apply_semantics(self.graph, dict(self.plan.semantics))
+        graph, self.plan = chained(graph, self.plan) if self.compiled else (graph, self.plan)
         self._users = home_users(graph)
         self.graph, self.plan = lower_composites(graph, self.plan, training=training)
         if training:
