@@ -94,10 +94,17 @@ def tabulate_record(
         room[row, 2], room[row, 3] = space, _volume(instances, row)
         first[space], last[space] = behind + row, behind + row + 1
         space += 1
-    parted = np.empty((sizes[storage.ENDS], 3), dtype=np.int64)
-    for row in range(len(parted)):
-        parted[row, 0], parted[row, 1], parted[row, 2] = ends[row, 0] - count, ends[row, 1], ends[row, 2]
+    parted = _ends(ends, sizes[storage.ENDS], count)
     return found, used, pushed, folded, room, parts[: sizes[storage.PARTS]].copy(), table, first, last, parted
+
+
+@kernel
+def _ends(ends: Table, size: int, count: int) -> Table:
+    """What waits for parts of collectives, by moves."""
+    parted = np.empty((size, 3), dtype=np.int64)
+    for row in range(size):
+        parted[row, 0], parted[row, 1], parted[row, 2] = ends[row, 0] - count, ends[row, 1], ends[row, 2]
+    return parted
 
 
 @leaf
@@ -133,29 +140,3 @@ def count_items(rows: Column, items: Table, counts: Column) -> None:
     """Add to the number of items of each row, one behind; see `place_items`."""
     for item in range(len(items)):
         counts[rows[items[item, 0]] + 1] += 1
-
-
-@kernel
-def sort_items(starts: Column, first: int, last: int, found: Table) -> None:
-    """Sort the items of some rows by the last of the columns, those with equal ones as they are.
-
-    Args:
-        starts: where the items of each row begin.
-        first: the first row.
-        last: one past the last.
-        found: by column and place.
-    """
-    by, moved = len(found) - 1, np.empty(len(found), dtype=np.int64)
-    for row in range(first, last):
-        for item in range(starts[row] + 1, starts[row + 1]):
-            place = item
-            if found[by, place - 1] <= found[by, place]:
-                continue
-            for column in range(len(found)):
-                moved[column] = found[column, item]
-            while place > starts[row] and found[by, place - 1] > moved[by]:
-                for column in range(len(found)):
-                    found[column, place] = found[column, place - 1]
-                place -= 1
-            for column in range(len(found)):
-                found[column, place] = moved[column]
