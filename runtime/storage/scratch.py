@@ -3,8 +3,8 @@
 A body is measured once in each form of its arguments, by the allocator of its device:
 
     recorded    a task, in the run in which its trace is recorded
-    rehearsed   an operator's body, on blank tensors, when a step is loaded that leaves a memory little room; on a CPU by
-                a thread that ends, so that what it leaves lies in no heap of a step
+    rehearsed   an operator's body, on blank tensors, when a step is loaded that leaves a memory little room; on a CPU
+                by a thread that ends, so that what it leaves lies in no heap of a step
 
 A processor runs one task at a time, so a memory must have room for the scratch of one task of each of its processors,
 the largest, and for all that bodies keep from when they are bound. Numbers are of the rank that measured them; ranks
