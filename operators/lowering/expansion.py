@@ -239,11 +239,15 @@ class Expansion:
         elif kind in {"cast", "copy", "sum", "norm", "update", "rescale"}:
             self._act_on_weight(action, script, optimizer)
         elif kind == "assign":
-            value = self._regions.value(self.graph.assignments[number])
-            self._launches.append(assign_launch(self.held[self._tensors[number].name], value))
+            given, buffer = self.graph.assignments[number], self.held[self._tensors[number].name]
+            value, lag = (self._regions.value(given), 0) if self.run is None else self.run.given(given)
+            self._launches.append(replace(assign_launch(buffer, value), lag=lag))
         else:
-            for form in script.forms.of(kind, self.graph.nodes[number]):
+            node, made = self.graph.nodes[number], len(self._launches)
+            for form in script.forms.of(kind, node):
                 self._operate(form, part, script, training=optimizer is not None)
+            if self.run is not None:
+                self._launches += list(self.run.settled(node, kind, part, self._launches[made:]))
 
     def _act_on_weight(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Expand what is done with a parameter at its home, or with the scale of the loss.
@@ -289,14 +293,15 @@ class Expansion:
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node
-        first = self._first.setdefault((form.part, node.id), part) == part
+        begins = part if self.run is None else min(part, 0)
+        first = self._first.setdefault((form.part, node.id), begins) == part
         self._forms[len(self._launches)] = form
         kind = "forward" if form.is_forward else "backward"
         launch = operator_launch(
             self.graph,
             form,
             self._place(node, part),
-            self._regions if self.run is None else self.run.of(node, kind),
+            self._regions if self.run is None else self.run.of(node, kind, part),
             script.backward.shared,
             part=part,
             first=first,
@@ -304,7 +309,7 @@ class Expansion:
             checked=self.checked,
             in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
         )
-        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind)))
+        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind, part)))
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
         """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
@@ -323,11 +328,11 @@ class Expansion:
             return
         ports = self.inputs.setdefault(tensor.name, {})
         ref, name = ("value", tensor.id), f"{tensor.name}.input"
-        region = self._regions.region(ref, part) if self.run is None else self.run.youngest(ref)
+        region, lag = (self._regions.region(ref, part), 0) if self.run is None else self.run.arrival(ref, part)
         if part == ALL:
-            ports[part] = self._arrival(name, region, parts)
+            ports[part] = self._arrival(name, region, parts, lag=lag)
         else:
-            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, self._start(tensor, part))
+            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, self._start(tensor, part), lag)
 
     def _start(self, tensor: TensorInfo, part: int) -> tuple[int, ...]:
         """Where a micro-batch begins in an input that is kept apart."""
@@ -362,6 +367,7 @@ class Expansion:
         parts: Mapping[int, Rect],
         readers: Mapping[int, int] | None = None,
         start: Sequence[int] = (),
+        lag: int = 0,
     ) -> Port:
         """Launch a task in each memory that writes its part of a value that the program brings.
 
@@ -372,6 +378,7 @@ class Expansion:
             readers: by memory the processor that brings it, in turn with what it runs; None: the memory's first, when
                 it is free.
             start: where the region begins in the value; by default at its start.
+            lag: so many runs later it arrives.
         """
         memories = sorted(parts)
         port = Port(tuple(memories), tuple(parts[memory] for memory in memories))
@@ -379,7 +386,8 @@ class Expansion:
         points = tuple(Point((), (readers or firsts)[memory], replica) for replica, memory in enumerate(memories))
         rects = tuple(rect.shift([-at for at in start]) for rect in port.rects) if start else port.rects
         requirement, turn = Requirement(region, WRITE_DISCARD, rects), readers is not None
-        self._launches.append(Launch(name, points, (requirement,), InputBinder(port), in_turn=turn, port="in"))
+        body = InputBinder(port)
+        self._launches.append(Launch(name, points, (requirement,), body, in_turn=turn, lag=lag, port="in"))
         return port
 
     def _fetch(self, name: str, region: LogicalRegion, *, in_turn: bool = False) -> None:
@@ -389,8 +397,3 @@ class Expansion:
         points = tuple(Point((n,), self.machine.processors_of(memory)[0]) for n, memory in enumerate(port.memories))
         requirement, body = Requirement(region, READ, (region.bounds,) * len(points)), FetchBinder(port)
         self._launches.append(Launch(f"{name}.fetch", points, (requirement,), body, in_turn=in_turn, port="out"))
-
-    def _launch(
-        self, name: str, points: Sequence[Point], requirements: tuple[Requirement, ...], binder: Binder
-    ) -> None:
-        self._launches.append(Launch(name, points, requirements, binder))

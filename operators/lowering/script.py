@@ -165,8 +165,9 @@ def training_script(
             cut=pipeline.parts.count > 1,
         )
         passes = Passes(graph, nodes, forms, pipeline).merged()
-    lives = None if pipeline is None or pipeline.rule is None else Lives(graph, pipeline.stages, pipeline.rule)
-    if lives is not None:
+    lives = None
+    if pipeline is not None and pipeline.rule is not None:
+        lives = Lives(graph, pipeline.stages, pipeline.rule, pipeline.parts, pipeline.degrees)
         _check_lives(graph, optimizer, working, scaled=scaled)
         lives.note(passes, forms)
     enters = optimizer is not None and optimizer.enters
@@ -174,7 +175,7 @@ def training_script(
     actions = [Action("hyper", 0)] if enters else []
     parts = MicroBatches(graph) if pipeline is None else pipeline.parts
     followed = _later(graph, forms, _followed(graph, forms, passes, waits=waits), working)
-    following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed))
+    following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed, lives))
     actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
     actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
@@ -256,8 +257,13 @@ def _arrivals(graph: Graph, parts: MicroBatches) -> Iterator[Action]:
     yield Action("clock", 0)
 
 
-def _with_parts(graph: Graph, forms: StepForms, parts: MicroBatches, actions: Iterable[Action]) -> Iterator[Action]:
-    """Actions, and before the first that reads the part of a micro-batch of an input its arrival."""
+def _with_parts(
+    graph: Graph, forms: StepForms, parts: MicroBatches, actions: Iterable[Action], lives: Lives | None
+) -> Iterator[Action]:
+    """Actions, and before the first that reads the part of a micro-batch of an input its arrival.
+
+    Without a flush passes of the mini-batch before may come first.
+    """
     inputs = [tensor.id for tensor in graph.inputs if parts.apart(tensor.id)]
     arrived: set[Action] = set()
     for action in actions:
@@ -265,6 +271,8 @@ def _with_parts(graph: Graph, forms: StepForms, parts: MicroBatches, actions: It
             needs = [need for form in forms.of(action.kind, graph.nodes[action.number]) for need in form.requirements]
             for kind, number in dict.fromkeys(need.region for need in needs):
                 arrival = Action("input", number, "", action.part)
+                if lives is not None and not lives.arrives(graph.nodes[action.number], action, (kind, number)):
+                    continue
                 if kind == "value" and number in inputs and arrival not in arrived:
                     arrived.add(arrival)
                     yield arrival

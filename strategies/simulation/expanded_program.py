@@ -16,6 +16,7 @@ import numpy as np
 from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
+from maniple.operators.lowering.pipeline import flow_degrees
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.step_form import PASSES
 from maniple.operators.lowering.step_program import Program as StepProgram
@@ -61,8 +62,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies]
-"""What determines a step's script: the order, what is composed, what is computed again, the working copies."""
+Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies, frozenset[tuple[str, tuple[int, ...]]]]
+"""What determines a step's script: the order, what is composed, what is computed again, the working copies; and without
+a flush what is split."""
 LAUNCHES = 4
 """An action of a script has so many places, or so many for each stage that a loss goes by; none has more launches."""
 
@@ -240,7 +242,8 @@ class ExpandedProgram:
         """
         composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
-        form = plan.order(self.graph), frozenset(composed), frozenset(again), WorkingCopies.of(self.graph, plan)
+        split = frozenset(flow_degrees(plan).items())
+        form = plan.order(self.graph), frozenset(composed), frozenset(again), WorkingCopies.of(self.graph, plan), split
         step: _Step | None = self._now.get("step")
         if step is None or step.form != form:
             step = self._begin(plan, form)

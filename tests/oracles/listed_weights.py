@@ -76,6 +76,32 @@ def read(stage: Stage, rule: str, stages: int, batch: int, *, forward: bool) -> 
     return newest[0] - steps * ahead[0], newest[1] - steps * ahead[1]
 
 
+def two_versions(
+    first: list[tuple[Tensor, Tensor]], batches: list[tuple[Tensor, Tensor]], make: Make
+) -> tuple[list[float], list[list[tuple[Tensor, Tensor]]]]:
+    """The same by PipeDream-2BW's own formula: W(t + 1) is W(t) stepped by the gradient of mini-batch t at W(t - 1).
+
+    No pipeline is played: whole mini-batches, torch's own gradients, and the list of all weights there were.
+    """
+    live = [(weight.clone(), bias.clone()) for weight, bias in first]
+    optimizer = make([tensor for pair in live for tensor in pair])
+    had, losses = [[(weight.clone(), bias.clone())] for weight, bias in first], []
+    for number, (value, labels) in enumerate(batches):
+        read = [tuple(each.clone().requires_grad_() for each in own[max(0, number - 1)]) for own in had]
+        for weight, bias in read:
+            value = torch.relu(value @ weight.T + bias)
+        loss = torch.nn.functional.cross_entropy(value, labels)
+        loss.backward()
+        losses.append(loss.item())
+        for newest, old in zip(live, read, strict=True):
+            for parameter, each in zip(newest, old, strict=True):
+                parameter.grad = each.grad
+        optimizer.step()
+        for own, (weight, bias) in zip(had, live, strict=True):
+            own.append((weight.clone(), bias.clone()))
+    return losses, had
+
+
 def train(
     first: list[tuple[Tensor, Tensor]], batches: list[tuple[Tensor, Tensor]], rule: str, make: Make
 ) -> tuple[list[float], list[list[tuple[Tensor, Tensor]]]]:
@@ -87,6 +113,8 @@ def train(
         rule: by its name.
         make: the optimizer of some parameters.
     """
+    if rule == "2bw":
+        return two_versions(first, batches, make)
     stages = []
     for number, pair in enumerate(first):
         live = pair[0].clone(), pair[1].clone()
