@@ -20,10 +20,12 @@ WITHIN = 1e-10
 STEPS = 30
 
 
-def check(rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = False, split: int = 1) -> None:
+def check(
+    rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = False, split: int = 1, size: int = BATCH
+) -> None:
     """Losses and parameters of 30 mini-batches, ramp and drain among them, are those of plain torch on every rank."""
-    graph, given = chain(stages), batches(STEPS)
-    plan = flowing(graph, stages, rule, split)
+    graph, given = chain(stages, size), batches(STEPS, size)
+    plan = flowing(graph, stages, rule, split, size)
 
     def body(world: World) -> tuple[dict[str, torch.Tensor], list[float], dict[str, torch.Tensor]]:
         with mp.Trainer(graph, plan, optimizer=OPTIMIZERS[optimizer][0], seed=1, world=world) as trainer:
@@ -46,6 +48,8 @@ def check(rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = 
         ("vertical_sync", "momentum", 4),
         ("spectrain", "momentum", 4),
         ("nesterov", "adam", 3),
+        ("2bw", "momentum", 4),
+        ("2bw", "adam", 3),
     ],
 )
 def test_one_process_trains_as_lists_of_weights_do(rule: str, optimizer: str, stages: int) -> None:
@@ -62,6 +66,8 @@ def test_one_process_trains_as_lists_of_weights_do(rule: str, optimizer: str, st
         ("spectrain", "adam", 4, True),
         ("spectrain", "momentum", 2, False),
         ("nesterov", "momentum", 4, True),
+        ("2bw", "adam", 4, True),
+        ("2bw", "momentum", 2, False),
     ],
 )
 def test_ranks_train_as_lists_of_weights_do(rule: str, optimizer: str, ranks: int, shared: bool) -> None:
@@ -71,6 +77,13 @@ def test_ranks_train_as_lists_of_weights_do(rule: str, optimizer: str, ranks: in
 def test_stages_whose_samples_are_split_train_as_lists_of_weights_do() -> None:
     check("stash", "momentum", 2, 2, shared=True, split=2)
     check("spectrain", "momentum", 2, 4, split=2)
+    check("2bw", "adam", 2, 4, split=2)
+
+
+@pytest.mark.parametrize(("stages", "size"), [(2, 7), (3, 6), (4, 12)])
+def test_any_number_of_micro_batches_is_one_update_late(stages: int, size: int) -> None:
+    """As many as samples, more than stages, divisors of which regions are used again, and primes."""
+    check("2bw", "momentum", stages, 1, size=size)
 
 
 def test_rules_differ() -> None:
