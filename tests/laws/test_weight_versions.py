@@ -176,10 +176,10 @@ def test_no_more_versions_are_kept_than_the_rule_needs(rule: str, kept: tuple[in
         assert held == different == sum(places.values())
 
 
-def allocated(rule: str, batch: int, width: int) -> tuple[list[int], list[int]]:
+def allocated(rule: str, batch: int, width: int, parts: int = 0) -> tuple[list[int], list[int]]:
     """The bytes that the allocator gave each of four ranks for a run, a stage each, and those that are simulated."""
     graph = chain(4, batch, width)
-    plan, optimizer = flowing(graph, 4, rule), OPTIMIZERS["momentum"][0]
+    plan, optimizer = flowing(graph, 4, rule, parts=parts), OPTIMIZERS["momentum"][0]
 
     def body(world: World) -> tuple[int, Machine]:
         with mp.Trainer(graph, plan, optimizer=optimizer, seed=1, world=world) as trainer:
@@ -219,3 +219,24 @@ def test_the_bytes_of_each_stage_are_those_of_the_table() -> None:
     larger, _ = allocated("latest", 2 * batch, width)
     samples = [(one - other) / (batch * width * 8) for one, other in zip(larger, latest, strict=True)]
     assert samples == [2 * 4 + 2, 2 * 3 + 3, 2 * 2 + 3, 2 * 1 + 1]
+
+
+def test_2bw_has_two_versions_and_as_many_micro_batches_in_flight_as_stages_follow() -> None:
+    """Of four stages and twelve micro-batches, by the allocator.
+
+    A weight that is larger costs each stage four times what it is more: two versions, a gradient and a momentum, and so
+    does a bias. A micro-batch with a sample more costs a stage i, by stage
+
+        4 3 2 1    what it gives, which relu's backward reads: p - i in flight
+        4 4 3 2    what it was given: of stage i - 1 as many as that has in flight
+        3 4 4 4    what lives within a turn
+    """
+    found = [allocated("2bw", batch, width, 12) for batch, width in ((12, 64), (24, 64), (12, 128))]
+    for measured, simulated in found:
+        assert measured == simulated
+    (base, _), (larger, _), (wider, _) = found
+    samples = [(one - other) / (64 * 8) for one, other in zip(larger, base, strict=True)]
+    assert [int(each) for each in samples] == [4 + 4 + 3, 3 + 4 + 4, 2 + 3 + 4, 1 + 2 + 4]
+    weights = 8 * (128 * 128 - 64 * 64) + 8 * (128 - 64)
+    more = [one - other - 64 * 8 * count for one, other, count in zip(wider, base, map(int, samples), strict=True)]
+    assert [round(each / weights, 2) for each in more] == [4, 4, 4, 4]
