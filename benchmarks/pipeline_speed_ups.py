@@ -10,9 +10,9 @@ published pipelines. `antichain` chooses stages, replicas and the number of micr
 be no pipeline, and then the fastest under 1F1B. Straight pipelines of p balanced stages with a flush reach
 p m / (m + p - 1) of one device at most, which is the cap that is shown; replicas may be above it.
 
-`flows` has PipeDream-2BW: `pipedream` chooses stages, replicas and micro-batches, and shown are also what the slowest
-stage takes, as the partition search adds it up. Micro-batches are smaller than batches, so all stages together take longer
-than one device. Steps are those of the steady state.
+`flows` has PipeDream-2BW: `pipedream` chooses stages, replicas and micro-batches, and shown is also what the slowest
+stage takes, as the partition search adds it up. Micro-batches are smaller than batches, so all stages together take
+longer than one device. Steps are those of the steady state.
 """
 
 from __future__ import annotations

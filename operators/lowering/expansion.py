@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.machine.machine import Machine
-    from maniple.runtime.schedule.launch import Binder
 
 __all__: list[str] = []
 
@@ -239,15 +238,15 @@ class Expansion:
         elif kind in {"cast", "copy", "sum", "norm", "update", "rescale"}:
             self._act_on_weight(action, script, optimizer)
         elif kind == "assign":
-            given, buffer = self.graph.assignments[number], self.held[self._tensors[number].name]
-            value, lag = (self._regions.value(given), 0) if self.run is None else self.run.given(given)
-            self._launches.append(replace(assign_launch(buffer, value), lag=lag))
+            self._assign(number)
         else:
-            node, made = self.graph.nodes[number], len(self._launches)
-            for form in script.forms.of(kind, node):
-                self._operate(form, part, script, training=optimizer is not None)
-            if self.run is not None:
-                self._launches += list(self.run.settled(node, kind, part, self._launches[made:]))
+            self._pass(action, script, training=optimizer is not None)
+
+    def _assign(self, number: int) -> None:
+        """Give a buffer its next value."""
+        given, buffer = self.graph.assignments[number], self.held[self._tensors[number].name]
+        value, lag = (self._regions.value(given), 0) if self.run is None else self.run.given(given)
+        self._launches.append(replace(assign_launch(buffer, value), lag=lag))
 
     def _act_on_weight(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Expand what is done with a parameter at its home, or with the scale of the loss.
@@ -290,6 +289,15 @@ class Expansion:
             config, within = self.plan.operator(node.name), self._regions.parts.within(node, part)
             self._placed[node.id, part] = place_tasks(self.graph.bound(node), config, self._memory_of, within)
         return self._placed[node.id, part]
+
+    def _pass(self, action: Action, script: Script, *, training: bool) -> None:
+        """Add the launches of a pass of an operator."""
+        kind, number, _, part = action
+        node, made = self.graph.nodes[number], len(self._launches)
+        for form in script.forms.of(kind, node):
+            self._operate(form, part, script, training=training)
+        if self.run is not None:
+            self._launches += list(self.run.settled(node, kind, part, self._launches[made:]))
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node = form.node

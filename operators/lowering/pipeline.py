@@ -206,8 +206,8 @@ class Passes:
         for node in self._free:
             if not given.issuperset(operand for operand in node.operands if operand is not None):
                 raise RequestError(
-                    f"plan: pipeline.micro_batches: {node.name} is not cut into micro-batches and runs whole, for which "
-                    f"a pipeline without a flush has no moment{self._hint()}"
+                    f"plan: pipeline.micro_batches: {node.name} is not cut into micro-batches and runs whole, for "
+                    f"which a pipeline without a flush has no moment{self._hint()}"
                 )
             given.update(node.results)
 

@@ -5,8 +5,9 @@
     1      linear loss      p3
 
 The optimizer is the one of `maniple partition`: exact where the ideals of the graph can be enumerated, on one level of
-the machine and on all; under 2bw for each number of micro-batches. What it finds is simulated, and the fastest is the plan. Not as published: replicas share each
-mini-batch, where PipeDream's take mini-batches in turn, so that a stage sees each update once.
+the machine and on all; under 2bw for each number of micro-batches. What it finds is simulated, and the fastest is the
+plan. Not as published: replicas share each mini-batch, where PipeDream's take mini-batches in turn, so that a stage
+sees each update once.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies, frozenset[tuple[str, tuple[int, ...]]]]
+Splits = frozenset[tuple[str, tuple[int, ...]]]
+"""Degrees of operators, by name."""
+Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies, Splits]
 """What determines a step's script: the order, what is composed, what is computed again, the working copies; and without
 a flush what is split."""
 LAUNCHES = 4

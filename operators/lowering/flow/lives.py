@@ -20,6 +20,7 @@ one for each age. Whoever adds last in a run leaves it settled, folded where it 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
@@ -55,8 +56,7 @@ class Use(NamedTuple):
     Args:
         lag: of the pass.
         place: of the pass in the order of a run.
-        turn: of which turn of a run's the pass is, counted over runs, less the number of its micro-batch: how long after
-            backward of the first stage it comes, or before.
+        turn: how many turns of micro-batches after their backward passes the pass comes: of forward less than 0.
         within: the place of the pass in its turn.
     """
 
@@ -174,8 +174,8 @@ class Lives:
                     place = -1 if part == ALL else first.place - 1
                     self._written[key] = [first._replace(place=place, within=first.within - 1)]
         self._written[("clock", 0), ALL] = self._written[HYPER, ALL] = [Use(0, -1)]
-        for tensor in self._graph.assignments.values():
-            self._read.setdefault((("value", tensor), ALL), []).append(Use(self.given(tensor), len(passes)))
+        for given in self._graph.assignments.values():
+            self._read.setdefault((("value", given), ALL), []).append(Use(self.given(given), len(passes)))
         self._settles = self._settled()
 
     def _note(self, form: LaunchForm, found: Pass, use: Use) -> None:
@@ -218,7 +218,7 @@ class Lives:
         role, place = need.tiles
         axes = self._graph.bound(node).table(degrees).axes[role][place] or ()
         cut = {factor for factor, _ in axes}
-        meets = any(last > first for _, ranges in axes for (_, last), (first, _) in zip(ranges, ranges[1:], strict=False))
+        meets = any(last > first for _, ranges in axes for (_, last), (first, _) in pairwise(ranges))
         return meets or any(degree > 1 and factor not in cut for factor, degree in enumerate(degrees))
 
     def part_of(self, ref: RegionRef, part: int) -> int:

@@ -40,7 +40,9 @@ def test_a_rule_and_the_order_come_together() -> None:
     several = plan.with_pipeline(order="asynchronous", micro_batches=2)
     refused(several, graph, "pipeline.micro_batches: expected 1 micro-batch beside semantics.weights stash")
     few = flowing(chain(3), 3, "2bw", parts=2)
-    refused(few, chain(3), "pipeline.micro_batches: expected at least 3 beside semantics.weights 2bw, one for each stage")
+    refused(
+        few, chain(3), "pipeline.micro_batches: expected at least 3 beside semantics.weights 2bw, one for each stage"
+    )
     halves = replace(plan, semantics=(("precision", "bf16"), ("weights", "stash")))
     refused(halves, graph, "semantics.precision: expected float32 beside semantics.weights; got bf16")
     again = tuple((name, replace(own, recompute=name == "relu")) for name, own in plan.operators)

@@ -25,7 +25,9 @@ def simulated(graph: mp.Graph, plan: Plan, machine: Machine) -> Simulation:
     return Simulation(graph, machine, plan, optimizer=MOMENTUM)
 
 
-@pytest.mark.parametrize(("rule", "split"), [("latest", 1), ("stash", 2), ("vertical_sync", 1), ("spectrain", 2), ("2bw", 2)])
+@pytest.mark.parametrize(
+    ("rule", "split"), [("latest", 1), ("stash", 2), ("vertical_sync", 1), ("spectrain", 2), ("2bw", 2)]
+)
 def test_the_rows_are_those_that_a_trainer_runs(rule: str, split: int) -> None:
     """By number: names, bytes, what waits for what within a run and from run to run, and what is allocated."""
     graph = chain(2)
