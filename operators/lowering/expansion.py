@@ -292,8 +292,7 @@ class Expansion:
 
     def _pass(self, action: Action, script: Script, *, training: bool) -> None:
         """Add the launches of a pass of an operator."""
-        kind, number, _, part = action
-        node, made = self.graph.nodes[number], len(self._launches)
+        kind, part, node, made = action.kind, action.part, self.graph.nodes[action.number], len(self._launches)
         for form in script.forms.of(kind, node):
             self._operate(form, part, script, training=training)
         if self.run is not None:
@@ -340,14 +339,8 @@ class Expansion:
         if part == ALL:
             ports[part] = self._arrival(name, region, parts, lag=lag)
         else:
-            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, self._start(tensor, part), lag)
-
-    def _start(self, tensor: TensorInfo, part: int) -> tuple[int, ...]:
-        """Where a micro-batch begins in an input that is kept apart."""
-        along = self._regions.parts.written(tensor.id)
-        return tuple(
-            self._regions.parts.start(extent, part) if axis == along else 0 for axis, extent in enumerate(tensor.shape)
-        )
+            start = self._regions.parts.origin(tensor, part)
+            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, start, lag)
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from maniple.operators.graph.graph import Graph, Node
+    from maniple.operators.graph.node import TensorInfo
     from maniple.operators.rules.bound_rule import Within
     from maniple.operators.rules.tile import TensorRole
     from maniple.operators.rules.window import Range
@@ -103,6 +104,11 @@ class MicroBatches:
     def start(self, extent: int, part: int) -> int:
         """Where a micro-batch begins along a dimension of so many elements."""
         return self._scaled(part, extent)[0]
+
+    def origin(self, tensor: TensorInfo, part: int) -> tuple[int, ...]:
+        """Where a micro-batch begins in an input that is kept apart."""
+        along = self.written(tensor.id)
+        return tuple(self.start(extent, part) if axis == along else 0 for axis, extent in enumerate(tensor.shape))
 
     def _scaled(self, part: int, extent: int) -> Range:
         """The elements of a micro-batch in a dimension, or factor, that counts samples."""

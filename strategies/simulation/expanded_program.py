@@ -62,11 +62,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Splits = frozenset[tuple[str, tuple[int, ...]]]
-"""Degrees of operators, by name."""
-Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies, Splits]
-"""What determines a step's script: the order, what is composed, what is computed again, the working copies; and without
-a flush what is split."""
+Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies, frozenset[object]]
+"""What determines a script: order, what is composed and computed again, working copies, splits without a flush."""
 LAUNCHES = 4
 """An action of a script has so many places, or so many for each stage that a loss goes by; none has more launches."""
 
@@ -244,7 +241,7 @@ class ExpandedProgram:
         """
         composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
-        split = frozenset(flow_degrees(plan).items())
+        split: frozenset[object] = frozenset(flow_degrees(plan).items())
         form = plan.order(self.graph), frozenset(composed), frozenset(again), WorkingCopies.of(self.graph, plan), split
         step: _Step | None = self._now.get("step")
         if step is None or step.form != form:
