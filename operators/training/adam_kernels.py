@@ -11,7 +11,16 @@ import numpy as np
 import torch
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.training.clipping import Clipping, Floats, bounded, bounded_by_torch, on_host, scale
+from maniple.operators.operator.host_memory import in_host_memory
+from maniple.operators.training.clipping import (
+    Clipping,
+    Floats,
+    bounded,
+    bounded_by_torch,
+    factor_there,
+    on_host,
+    scale,
+)
 from maniple.process.compilation.compiled import numpy_kernel
 
 if TYPE_CHECKING:
@@ -128,4 +137,19 @@ def bind_torch(
         under = torch.maximum(most_square[0], square, out=most_square[0]) if most_square else square
         value.addcdiv_(mean, under.sqrt().mul_(root).add_(eps), value=-size)
 
-    return update
+    def on_device() -> None:
+        """The same with numbers that stay there: to have them as numbers the host would wait."""
+        step, lr, decay, beta1, beta2, eps = row.unbind()
+        if optimizer.decoupled:
+            value.mul_(1 - lr * decay)
+        slope = bounded_by_torch(gradient, factor_there(squares, limits), float(limits[1]))
+        if not optimizer.decoupled:
+            slope.add_(value * decay)
+        mean.mul_(beta1).add_(slope * (1 - beta1))
+        square.mul_(beta2).add_(slope * slope * (1 - beta2))
+        under = torch.maximum(most_square[0], square, out=most_square[0]) if most_square else square
+        at = step.clamp(min=1.0)
+        size, root = lr / (1 - beta1**at), (1 - beta2**at).rsqrt()
+        value.sub_(mean / (under.sqrt().mul_(root).add_(eps)) * size)
+
+    return update if in_host_memory(value) else on_device

@@ -153,6 +153,10 @@ class Averaged(AbstractOptimizer):
         self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
     ) -> Callable[[], None]:
         """See ``AbstractOptimizer.bind_updates``: the inner optimizer's, and then the averages."""
+        import torch
+
+        from maniple.operators.operator.host_memory import in_host_memory
+
         if row is None:
             raise RequestError("averaged: an update needs the number of the step")
         own = [Block(value, gradient, states[:-1]) for value, gradient, states in blocks]
@@ -169,7 +173,14 @@ class Averaged(AbstractOptimizer):
                 else:
                     average.lerp_(value, share)
 
-        return run
+        def on_device() -> None:
+            """Nobody looks whether it is the first: all of the value is taken then."""
+            update()
+            taken = torch.where(step[0] <= 1, torch.ones_like(step[0]), share)
+            for average, value in averages:
+                average.lerp_(value, taken.to(average.dtype))
+
+        return run if in_host_memory(step) else on_device
 
     def bind_direction(
         self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor

@@ -68,7 +68,7 @@ def bounded(gradient: float, most: float) -> float:
     return gradient
 
 
-def bounded_by_torch(gradient: Tensor, factor: float, most: float) -> Tensor:
+def bounded_by_torch(gradient: Tensor, factor: Tensor | float, most: float) -> Tensor:
     """A gradient times its factor, within its bound; a tensor of its own."""
     found = gradient * factor
     return found if most == inf else found.clamp_(-most, most)
@@ -77,3 +77,15 @@ def bounded_by_torch(gradient: Tensor, factor: float, most: float) -> Tensor:
 def on_host(numbers: Tensor | None) -> Floats:
     """Numbers of a step where the host reads them."""
     return np.full(1, NO_NORM) if numbers is None else numbers.detach().cpu().view(-1).numpy()
+
+
+def factor_there(squares: Tensor | None, limits: Floats) -> Tensor | float:
+    """The factor of every gradient, worked out where the sum of squares lies: a device, which nobody waits for.
+
+    Args:
+        squares: the sum of squares of all gradients, where they are clipped by norm.
+        limits: see ``Clipping.limits``.
+    """
+    if squares is None:
+        return float(limits[2])
+    return (float(limits[0]) / (squares.view(-1)[0].sqrt() + NORM_GUARD)).clamp(max=1.0) * float(limits[2])

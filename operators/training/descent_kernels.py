@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
+from maniple.operators.operator.host_memory import in_host_memory
 from maniple.operators.operator.kernel_scratch import CallSequence
-from maniple.operators.training.clipping import Clipping, bounded, bounded_by_torch, on_host, scale
+from maniple.operators.training.clipping import Clipping, bounded, bounded_by_torch, factor_there, on_host, scale
 from maniple.process.compilation.compiled import kernel
 from maniple.process.torch_internals import fused_descent
 
@@ -176,7 +177,19 @@ def _by_torch_varying(
             slope = slope.add_(buffer, alpha=momentum) if optimizer.nesterov else buffer
         value.add_(slope, alpha=-lr)
 
-    return update
+    def on_device() -> None:
+        """The same with numbers that stay there: to have them as numbers the host would wait."""
+        step, lr, decay, momentum, dampening = row.unbind()
+        slope = bounded_by_torch(gradient, factor_there(squares, limits), float(limits[1])).add_(value * decay)
+        if states:  # a momentum of 0 leaves the buffer as it is
+            heavy = momentum != 0
+            buffer = states[0] * momentum + slope * torch.where(step <= 1, torch.ones_like(step), 1 - dampening)
+            taken = slope + buffer * momentum if optimizer.nesterov else buffer
+            slope = torch.where(heavy, taken, slope)
+            states[0].copy_(torch.where(heavy, buffer, states[0]))
+        value.sub_(slope * lr)
+
+    return update if in_host_memory(value) else on_device
 
 
 def _by_torch(optimizer: SGD, value: Tensor, gradient: Tensor, states: tuple[Tensor, ...]) -> Callable[[], None]:

@@ -128,7 +128,8 @@ class Muon(AbstractOptimizer):
     ) -> Callable[[], None]:
         """See ``AbstractOptimizer.bind_update``; torch's operations, which may use several cores."""
         del cores
-        from maniple.operators.training.clipping import Clipping, bounded_by_torch, on_host, scale
+        from maniple.operators.operator.host_memory import in_host_memory
+        from maniple.operators.training.clipping import Clipping, bounded_by_torch, factor_there, on_host, scale
 
         if row is None:
             raise RequestError("Muon: an update needs the numbers of the step")
@@ -143,7 +144,15 @@ class Muon(AbstractOptimizer):
             found = orthogonal(ahead, self.ns_coefficients, self.ns_steps, eps)
             parameter.mul_(1 - lr * decay).add_(found, alpha=-lr * ratio)
 
-        return update
+        def on_device() -> None:  # the same with numbers that stay there
+            _, lr, decay, momentum, eps = row.unbind()
+            slope = bounded_by_torch(gradient, factor_there(squares, limits), limits[1])
+            mean.lerp_(slope, (1 - momentum).to(mean.dtype))
+            ahead = slope.lerp_(mean, momentum.to(mean.dtype)) if self.nesterov else mean
+            found = orthogonal(ahead, self.ns_coefficients, self.ns_steps, eps.bfloat16())
+            parameter.mul_(1 - lr * decay).sub_(found.to(parameter.dtype) * (lr * ratio))
+
+        return update if in_host_memory(parameter) else on_device
 
     def bind_direction(
         self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor
@@ -166,7 +175,7 @@ class Muon(AbstractOptimizer):
         return RATES[self.adjust_lr_fn or "original"](rows, columns)
 
 
-def orthogonal(matrix: Tensor, coefficients: Coefficients, rounds: int, eps: float) -> Tensor:
+def orthogonal(matrix: Tensor, coefficients: Coefficients, rounds: int, eps: Tensor | float) -> Tensor:
     """A matrix of the same singular vectors, with singular values of about one, in bfloat16.
 
     Args:

@@ -140,13 +140,16 @@ class TorchRule(AbstractOptimizer):
         del cores
         import torch
 
-        from maniple.operators.training.clipping import NO_NORM, Clipping, bounded_by_torch, on_host, scale
+        from maniple.operators.operator.host_memory import in_host_memory
+        from maniple.operators.training.clipping import Clipping, bounded_by_torch, factor_there, on_host, scale
 
         if row is None:
             raise RequestError(f"torch.optim.{self.kind}: an update needs the numbers of the step")
         held = [torch.nn.Parameter(block.value, requires_grad=True) for block in blocks]
         theirs = _made(self.kind, self.options, held)
         limits, names, joined, known = Clipping(self).limits, self.state_names, self.pairs, [*self.arguments()]
+        upwards = limits.copy()
+        upwards[2] = 1.0  # the sign is torch's concern
 
         def update() -> None:
             nonlocal theirs
@@ -161,8 +164,8 @@ class TorchRule(AbstractOptimizer):
             theirs.param_groups[0].update(
                 {name: tuple(next(at) for _ in joined[name]) if name in joined else next(at) for name in known}
             )
-            total = NO_NORM if squares is None else float(on_host(squares)[0])
-            factor = scale(total, limits[0], abs(limits[2]))
+            here = squares is None or in_host_memory(squares)
+            factor = scale(on_host(squares)[0], limits[0], 1.0) if here else factor_there(squares, upwards)
             for weight, block in zip(held, blocks, strict=True):
                 weight.grad = bounded_by_torch(block.gradient, factor, limits[1])
             theirs.step()

@@ -310,7 +310,8 @@ class Binder:
             region = self.schedule.regions[target.region]
             size = covered.volume * region.itemsize
             window = self.shared.window(rank, start, size)
-            if window.nbytes != size or not covered.contains(transfer.rect.bounds):
+            inside = covered.ndim == transfer.rect.bounds.ndim and covered.contains(transfer.rect.bounds)
+            if window.nbytes != size or not inside:
                 raise RunError(
                     f"rank {rank} says that instance {transfer.target} covers {covered} from byte {start} on: "
                     f"{transfer.rect} is not in it, or it ends behind that rank's file; the ranks differ"

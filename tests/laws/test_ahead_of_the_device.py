@@ -38,8 +38,8 @@ RUN: set[str] = set()
 """The operators that a test of this file has trained."""
 EAGER = {"mixture": "one_hot", "counting": "one_hot"}
 """The networks with an operator that stops the host by intent: torch's one_hot looks for the largest number."""
-AHEAD = [row for row in optimizing.OPTIONS if hasattr(mp.optim, row[0]) and "Muon" not in str(row)]
-"""The optimizers whose updates never stop the host; Muon's reads its numbers there."""
+AHEAD = [row for row in optimizing.OPTIONS if hasattr(mp.optim, row[0])]
+"""The optimizers whose updates never stop the host; torch's own classes decide by numbers, which they read there."""
 
 
 def on_strict(train: Callable[[World], object]) -> None:
@@ -91,6 +91,48 @@ def test_updates_run_ahead(kind: str, options: dict[str, object]) -> None:
                 trainer.step(x, y)
 
     on_strict(train)
+
+
+def test_averages_and_steps_of_a_scaled_loss_run_ahead() -> None:
+    """Two steps overflow and are skipped, and nobody looks: scale, counts, averages and losses are the host's."""
+    graph = mp.Graph("halves")
+    x, y = graph.input("x", (12, 6)), graph.input("y", (12,), dtype="int64")
+    graph.loss(graph.cross_entropy(graph.linear(graph.relu(graph.linear(x, 10)), 5), y))
+    scale = mp.optim.LossScale(init_scale=2.0**26, backoff_factor=2.0**-4, growth_interval=3)
+    optimizer = mp.optim.averaged(mp.optim.AdamW(lr=0.01, clip_norm=0.5, loss_scale=scale), 0.8)
+    plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel", semantics={"precision": "fp16"})
+    found = []
+
+    def train(world: World) -> None:
+        with mp.Trainer(graph, plan, optimizer=optimizer, world=world) as trainer:
+            losses = [trainer.step(x.float() * 40, y) for x, y in optimizing.batches(6)]
+            found.append((losses, trainer.optimizer_state()))
+
+    on_strict(train)
+    (host,) = local_worlds(1)
+    train(host)
+    (losses, state), (wanted, other) = found
+    assert losses == pytest.approx(wanted, abs=2.0**-9)
+    for name in ("step", "loss_scale", "loss_scale.growth_tracker", "loss_scale.skipped"):
+        assert float(state[name]) == float(other[name]), name
+    assert float(state["loss_scale.skipped"]) == 2
+    for name in state.keys() - {"step"}:
+        assert torch.allclose(state[name], other[name], rtol=2.0**-8, atol=2.0**-9), name
+    RankRuntime.of(host).close()
+
+
+def test_updates_by_a_class_of_torchs_run_as_they_come_and_the_rest_is_captured() -> None:
+    graph, optimizer = optimizing.network(), mp.optim.by_torch(torch.optim.RMSprop, lr=0.01, clip_norm=0.1)
+    (world,) = local_worlds(1, device="null")
+    with mp.Trainer(graph, plan_of(graph), optimizer=optimizer, world=world) as trainer:
+        for x, y in optimizing.batches(4):
+            trainer.step(x, y)
+        pieces = trainer.captures()
+    eager = {labels[0].partition("[")[0].rpartition(".")[2]: why for labels, why, _ in pieces if why}
+    assert [why for name, why in eager.items() if name == "update"]
+    assert eager.keys() <= {"update", "input", "fetch"}
+    assert sum(captured for _, _, captured in pieces) >= 2
+    RankRuntime.of(world).close()
 
 
 @pytest.mark.parametrize(("name", "operator"), EAGER.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,8 @@ from trained_optimizers import BIASES, OPTIONS, STEPS, Reference, batches, netwo
 import maniple as mp
 from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.step_program import FragmentCache
+from maniple.operators.plan.plan import OperatorPlan
+from maniple.operators.plan.weight_home import default_homes
 from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.operators.training.optimizer_text import optimizer_named, optimizer_of, plain_optimizer
 from maniple.runtime.analysis.schedule_builder import ScheduleBuilder
@@ -32,14 +35,15 @@ Ran = tuple[list[float], dict[str, torch.Tensor], dict[str, torch.Tensor], dict[
 def train(
     optimizer: AbstractOptimizer,
     world: tuple[int, int],
-    seed: int,
+    plan: int | Callable[[World], mp.Plan],
     change: Callable[[mp.Trainer, int], None] = lambda _trainer, _step: None,
 ) -> list[Ran]:
-    """Train under a random plan with two steps under way, on every rank."""
+    """Train with two steps under way, on every rank, under a plan or the random one of a seed."""
 
     def body(here: World) -> Ran:
-        plan = mp.search(network(), host_machine(here), strategy="random", seed=seed, optimizer=optimizer)
-        with mp.Trainer(network(), plan, optimizer=optimizer, world=here) as trainer:
+        drawn = partial(mp.search, network(), host_machine(here), strategy="random", optimizer=optimizer)
+        found = drawn(seed=plan) if isinstance(plan, int) else plan(here)
+        with mp.Trainer(network(), found, optimizer=optimizer, world=here) as trainer:
             start = trainer.parameters()
 
             def given() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -70,6 +74,44 @@ def assert_equal(found: list[Ran], reference: Reference, wanted: list[float]) ->
 def test_every_option_equals_torch(kind: str, options: dict[str, Any]) -> None:
     place = OPTIONS.index((kind, options))
     found = train(optimizer_by(kind, options), WORLDS[place % len(WORLDS)], place)
+    reference = Reference(found[0][1], kind, options)
+    assert_equal(found, reference, [reference.step(*batch) for batch in batches(STEPS)])
+
+
+CUT = [
+    # order, micro-batches of the 12 samples, ranks and the processors of each
+    ("sequential", 5, (2, 1)),  # one stage, which accumulates over parts of 3, 3, 2, 2 and 2
+    ("sequential", 2, (1, 3)),
+    ("1f1b", 3, (2, 1)),
+    ("gpipe", 4, (2, 1)),
+]
+
+
+@pytest.mark.parametrize("place", range(9, len(OPTIONS)), ids=lambda place: str(OPTIONS[place]))
+def test_micro_batches_give_torchs_numbers(place: int) -> None:
+    """One norm of the sums of all micro-batches, one step of the optimizer, and two such steps under way."""
+    (order, micro_batches, world), (kind, options) = CUT[place % len(CUT)], OPTIONS[place]
+    optimizer = optimizer_by(kind, options)
+
+    def cut(here: World) -> mp.Plan:
+        graph, machine = network(), host_machine(here)
+        if order == "sequential":
+            plan = mp.search(graph, machine, strategy="random", seed=micro_batches, optimizer=optimizer)
+            return plan.with_pipeline(order=order, micro_batches=micro_batches)
+        first = {"l1", "relu"}
+        operators = tuple(
+            (
+                node.name,
+                OperatorPlan(tuple((f.name, 1) for f in graph.bound(node).factors), (int(node.name not in first),)),
+            )
+            for node in graph.nodes
+        )
+        homes = default_homes(graph, operators, machine, optimizer)
+        stages = [[name for name, _ in operators if (name in first) == early] for early in (True, False)]
+        plan = mp.Plan(graph.fingerprint(), "two stages", operators, homes)
+        return plan.with_pipeline(stages, order=order, micro_batches=micro_batches)
+
+    found = train(optimizer, world, cut)
     reference = Reference(found[0][1], kind, options)
     assert_equal(found, reference, [reference.step(*batch) for batch in batches(STEPS)])
 
