@@ -271,7 +271,8 @@ def _with_parts(
             needs = [need for form in forms.of(action.kind, graph.nodes[action.number]) for need in form.requirements]
             for kind, number in dict.fromkeys(need.region for need in needs):
                 arrival = Action("input", number, "", action.part)
-                if lives is not None and not lives.arrives(graph.nodes[action.number], action, (kind, number)):
+                node, ref = graph.nodes[action.number], (kind, number)
+                if lives is not None and not lives.arrives(node, action.kind, action.part, ref):
                     continue
                 if kind == "value" and number in inputs and arrival not in arrived:
                     arrived.add(arrival)

@@ -113,9 +113,8 @@ class ExpandedProgram:
         optimizer: AbstractOptimizer,
         shapes: Shapes,
     ) -> None:
-        names = tuple(tensor.name for tensor in graph.parameters)
         self.graph, self.machine, self.costs = graph, machine, costs
-        self.optimizer = optimizer_under(plan, optimizer, names)
+        self.optimizer = optimizer_under(plan, optimizer, tuple(tensor.name for tensor in graph.parameters))
         self.table, self.shapes = LaunchTable(), shapes
         self._memory_of = memory_by_processor(machine)
         self._regions = RegionTable()
@@ -241,8 +240,8 @@ class ExpandedProgram:
         """
         composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
-        split: frozenset[object] = frozenset(flow_degrees(plan).items())
-        form = plan.order(self.graph), frozenset(composed), frozenset(again), WorkingCopies.of(self.graph, plan), split
+        copies, split = WorkingCopies.of(self.graph, plan), frozenset[object](flow_degrees(plan).items())
+        form = plan.order(self.graph), frozenset(composed), frozenset(again), copies, split
         step: _Step | None = self._now.get("step")
         if step is None or step.form != form:
             step = self._begin(plan, form)
@@ -256,7 +255,7 @@ class ExpandedProgram:
             other = [name for name, config in lowered.operators if config != before[name]]
             step.expansion.replan(lowered, self._now["held"])
             self.table.set(self._now, "lowered", lowered)
-            keys = [*(("operator", name) for name in other), *(("weight", name) for name in sorted(moved))]
+            keys = [("operator", name) for name in other] + [("weight", name) for name in sorted(moved)]
             places = sorted({place for key in keys for place in step.actions.get(key, ())})
         self.table.set(self._now, "plan", plan)
         placing, every = Placing(self.machine), dict(self._now["launches"])

@@ -15,9 +15,11 @@ import maniple as mp
 from maniple.operators.pipeline_order.version_rule import RULES, lag
 from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.runtime.control.world import World
+from maniple.runtime.machine.machine import Machine
 from maniple.strategies.simulation.simulation import Simulation
 
 WITHIN = 1e-10
+Values = dict[str, torch.Tensor]
 STEPS = 12
 
 
@@ -84,7 +86,7 @@ def check(made: tuple[mp.Graph, list[list[str]]], rule: str, ranks: int = 1, spl
     given, plan = batches(STEPS), planned(graph, stages, rule, split)
     processors = len(stages) * (2 if split else 1)
 
-    def body(world: World) -> tuple[object, ...]:
+    def body(world: World) -> tuple[Values, list[float], Values, Machine, int]:
         with mp.Trainer(graph, plan, optimizer=OPTIMIZERS["momentum"][0], seed=1, world=world) as trainer:
             first = trainer.parameters()
             losses = list(trainer.run({"x": x, "y": y} for x, y in given))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RegionRef, RequirementForm
     from maniple.operators.lowering.pipeline import Pass
-    from maniple.operators.lowering.script import Action
     from maniple.operators.lowering.step_form import StepForms
     from maniple.operators.pipeline_order.version_rule import VersionRule
 
@@ -145,9 +144,9 @@ class Lives:
         """How many runs after its mini-batch began an input arrives: when the first pass reads it."""
         return min((use.lag for use in self._read.get((ref, part), ())), default=0)
 
-    def arrives(self, node: Node, found: Action, ref: RegionRef) -> bool:
+    def arrives(self, node: Node, kind: str, part: int, ref: RegionRef) -> bool:
         """Whether a pass reads what arrives in its run, and not what came in the one before."""
-        return self.lag_of(node, found.kind, found.part) == self.arrival(ref, found.part)
+        return self.lag_of(node, kind, part) == self.arrival(ref, part)
 
     def given(self, tensor: int) -> int:
         """How many runs after its mini-batch began all of it has given its part of a buffer's next value."""

@@ -151,7 +151,7 @@ def test_2bw_is_searched_for_with_its_micro_batches_and_trains(capsys: pytest.Ca
     with pytest.raises(SystemExit) as left:
         main(["search", *asked, "--semantics", "weights=2bw"])
     assert not left.value.code
-    assert "weights=2bw" in capsys.readouterr().out
+    assert "4 micro-batches" in capsys.readouterr().out
 
 
 def test_batch_norms_are_planned_with_local_statistics() -> None:
