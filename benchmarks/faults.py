@@ -25,7 +25,9 @@ from pathlib import Path
 from maniple.testing.faulty_run import STUCK, Outcome, Scenario, run
 
 STEPS = Path(__file__).resolve().parent / "faulty_steps.py"
-PROCESS_FAULTS = ("none", "kill", "stop", "raise", "exit", "leave", "launcher killed", "port taken", "stranger")
+AT_RANK = ("kill", "stop", "raise", "exit", "leave", "hold", "memory", "disk")
+"""Faults of one rank, which must be named: what they are is in `faulty_steps.py`."""
+PROCESS_FAULTS = ("none", *AT_RANK, "launcher killed", "port taken", "stranger")
 DEADLINE_S = 90.0
 
 
@@ -61,12 +63,14 @@ def with_processes(seed: int) -> tuple[str, list[str]]:
 
     draw = random.Random(seed)
     fault = draw.choice(PROCESS_FAULTS)
-    size, victim = 2, draw.randrange(2)
+    size = draw.choice((2, 2, 3))
+    victim, transport = draw.randrange(size), draw.choice(("zmq", "shared"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         if fault != "port taken":
             taken.close()
-        command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", str(size), "--transport", "zmq"]
+        command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", str(size), "--transport", transport]
+        command += ["--imports", "maniple.runtime.control.world"]  # and not torch, which no fault is about
         command += [
             "--port",
             str(port),
@@ -103,7 +107,7 @@ def judge(fault: str, victim: int, status: int, out: str, err: str) -> list[str]
     wrong = [] if status == expected else [f"{fault}: status {status}, expected {expected}: {err[-300:]}"]
     if "wrong number" in out + err:
         wrong.append(f"{fault}: a wrong number")
-    if fault in {"kill", "stop", "raise", "exit", "leave"} and f"(rank {victim})" not in err:
+    if fault in AT_RANK and f"(rank {victim})" not in err:
         wrong.append(f"{fault}: rank {victim} is not named: {err[-300:]}")
     if fault == "port taken" and not re.search(r"port \d+ is already in use", err):
         wrong.append(f"the port is not named: {err[-300:]}")

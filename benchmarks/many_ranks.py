@@ -1,4 +1,4 @@
-"""Many ranks on many agents: the real coordinator, agents, sockets and control planes, and what a step costs the head.
+"""Many ranks on many agents: the real coordinator, agents, sockets and control planes, and what a step costs it.
 
 python benchmarks/many_ranks.py --ranks 8 16 32 64 --per-host 4
 
@@ -110,7 +110,7 @@ def run(size: int, per_host: int) -> tuple[Counter[str], float, int | None]:
 
 
 def main() -> int:
-    """Run each size, and print what it cost the head for each rank and step."""
+    """Run each size, and print what it cost the coordinator for each rank and step."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--ranks", type=int, nargs="+", default=[8, 16, 32, 64])
     asked.add_argument("--per-host", type=int, default=4)

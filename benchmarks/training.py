@@ -3,6 +3,7 @@
     python benchmarks/training.py                          all models; writes the table into docs/performance.md
     python benchmarks/training.py --print gpt lstm         some, and prints their rows alone
     python benchmarks/training.py --samples 8 --print      small steps: what a runtime costs
+    python benchmarks/training.py --compile --print        beside torch.compile, on one processor: both compiled
 
 Sides take turns in one run: each trains the same module on the same batch for so many steps that a turn takes a while,
 and every figure is a median over rounds. On one processor all have one thread. On two, ranks are two processes of one
@@ -49,28 +50,38 @@ def optimizer_of(kind: str) -> Any:
 
 
 def trainer_step(
-    race: Race, samples: int, optimizer: str, plan_of: Callable[[mp.Graph], mp.Plan], world: World | None
+    race: Race,
+    samples: int,
+    optimizer: str,
+    plan_of: Callable[[mp.Graph], mp.Plan],
+    world: World | None,
+    *,
+    compiled: bool = False,
 ) -> Step:
     """A step of an imported module under a plan."""
     x, y = race.data(samples)
     graph = mp.from_torch(race.module(), (x, y))
-    made = mp.Trainer(graph, plan_of(graph), optimizer=optimizer_of(optimizer), world=world)
+    made = mp.Trainer(graph, plan_of(graph), optimizer=optimizer_of(optimizer), world=world, compile=compiled)
     trainer = TRAINERS.enter_context(made)
     return lambda: trainer.step(x, y)
 
 
-def one_processor(race: Race, samples: int, optimizer: str) -> Sides:
-    """The sides of one processor."""
+def one_processor(race: Race, samples: int, optimizer: str, *, compiled: bool) -> Sides:
+    """The sides of one processor, with those that torch compiles."""
     machine = mp.Machine.preset("cpu:1")
 
     def whole(graph: mp.Graph) -> mp.Plan:
         return mp.search(graph, machine, strategy="data_parallel")
 
-    return {
+    sides: Sides = {
         "torch": torch_modes.eager(race, samples, optimizer, fused=False),
         "torch, fused": torch_modes.eager(race, samples, optimizer, fused=True),
         "Maniple": trainer_step(race, samples, optimizer, whole, World.solo(cores=1)),
     }
+    if compiled:
+        sides["torch, compiled"] = torch_modes.eager(race, samples, optimizer, fused=True, compiled=True)
+        sides["Maniple, compiled"] = trainer_step(race, samples, optimizer, whole, World.solo(cores=1), compiled=True)
+    return sides
 
 
 def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> Sides:
@@ -122,7 +133,8 @@ def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[fl
     rounds, seconds, optimizer = options["rounds"], options["seconds"], options["optimizer"]
     if processors == 1:
         with TRAINERS:
-            return torch_modes.race_of(one_processor(race, samples, optimizer), rounds, seconds, lambda number: number)
+            sides = one_processor(race, samples, optimizer, compiled=options["compile"])
+            return torch_modes.race_of(sides, rounds, seconds, lambda number: number)
     world = mp.world()
     address = f"tcp://127.0.0.1:{options['port']}"
     dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.size)
@@ -171,6 +183,7 @@ def rows(name: str, processors: int, samples: int, times: dict[str, list[float]]
 @click.option("--rounds", default=7, show_default=True, help="figures are medians over them")
 @click.option("--seconds", default=1.0, show_default=True, help="how long a turn takes at least")
 @click.option("--budget", default=30.0, show_default=True, help="seconds for auto's search, measuring included")
+@click.option("--compile", is_flag=True, help="on one processor, the sides that torch compiles, too")
 @click.option("--print", "alone", is_flag=True, help="print the rows and leave the page as it is")
 @click.option("--be", "told", hidden=True, help="be a process of a race")
 @click.option("--target", hidden=True, help="where that tells what it found")

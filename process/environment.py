@@ -54,6 +54,7 @@ class LaunchEnvironment:
         encrypt_tiles: whether nobody on the way can read tiles.
         verify_tiles: whether tiles that were altered on the way are refused.
         memory_bytes: the most that a program may have of each memory, None for all.
+        compiles: whether torch compiles what trainers' bodies call.
     """
 
     rank: int
@@ -83,6 +84,7 @@ class LaunchEnvironment:
     encrypt_tiles: bool = False
     verify_tiles: bool = False
     memory_bytes: int | None = None
+    compiles: bool = False
 
     @property
     def spans_hosts(self) -> bool:
@@ -120,6 +122,7 @@ class LaunchEnvironment:
             "MANIPLE_ENCRYPT_TILES": "1" if self.encrypt_tiles else None,
             "MANIPLE_VERIFY_TILES": "1" if self.verify_tiles else None,
             "MANIPLE_MEMORY": None if self.memory_bytes is None else str(self.memory_bytes),
+            "MANIPLE_COMPILE": "1" if self.compiles else None,
         }
         return variables | {name: value for name, value in optional.items() if value}
 
@@ -186,6 +189,7 @@ def read_place(environ: Mapping[str, str] | None = None) -> RankPlace | None:
         verify_tiles=variables.get("MANIPLE_VERIFY_TILES") == "1",
         deterministic=variables.get("MANIPLE_DETERMINISTIC") == "1",
         memory_bytes=_bytes(variables, "MANIPLE_MEMORY"),
+        compiles=variables.get("MANIPLE_COMPILE") == "1",
     )
 
 
@@ -241,6 +245,7 @@ def read(environ: Mapping[str, str] | None = None) -> LaunchEnvironment | None:
         encrypt_tiles=variables.get("MANIPLE_ENCRYPT_TILES") == "1",
         verify_tiles=variables.get("MANIPLE_VERIFY_TILES") == "1",
         memory_bytes=_bytes(variables, "MANIPLE_MEMORY"),
+        compiles=variables.get("MANIPLE_COMPILE") == "1",
     )
 
 

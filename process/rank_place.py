@@ -32,6 +32,7 @@ class RankPlace:
         verify_tiles: whether tiles that were altered on the way are refused.
         deterministic: whether launches that are not traced run in the order of the program.
         memory_bytes: the most that a program may have of each memory, None for all.
+        compiles: whether torch compiles what trainers' bodies call.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class RankPlace:
     verify_tiles: bool = False
     deterministic: bool = False
     memory_bytes: int | None = None
+    compiles: bool = False
 
     @property
     def node(self) -> int:

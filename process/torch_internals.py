@@ -9,6 +9,7 @@ GPUs. Where a release lacks a name, what uses it does without, or says so.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -32,7 +33,7 @@ else:
     HEARS = True
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
 __all__: list[str] = []
@@ -214,3 +215,36 @@ def leave_capture(device: torch.device, pool: Any) -> None:
 def allow_tf32_in_convolutions(allowed: bool) -> None:  # noqa: FBT001  (the flag is all that there is)
     """Switch TF32 in cuDNN on or off, also where torch's own tests were imported and its property refuses."""
     torch._C._set_cudnn_allow_tf32(allowed)  # noqa: SLF001
+
+
+def compiled_by_inductor(
+    module: torch.fx.GraphModule, examples: Sequence[torch.Tensor], cores: int
+) -> Callable[..., object]:
+    """A graph of torch's as a function of tensors that lie as the examples do, compiled by torch's inductor.
+
+    Without what looks at each call whether they do, and without processes that compile beside this one.
+
+    Args:
+        module: the graph.
+        examples: of its operands; what is compiled is tried on none.
+        cores: that the function may use.
+    """
+    options = {"compile_threads": 1, "cpp.threads": cores}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch calls of its own that it has deprecated
+        import torch._inductor as inductor
+
+        return cast("Callable[..., object]", inductor.compile(module, list(examples), options=options))
+
+
+def missing_compiler() -> str:
+    """Why torch's inductor has no compiler for CPUs here; "" where it has one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from torch._inductor.cpp_builder import get_cpp_compiler
+
+            get_cpp_compiler()
+    except Exception as error:  # noqa: BLE001  (torch has several, and names none)
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    return ""

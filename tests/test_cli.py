@@ -136,6 +136,13 @@ def test_ranks_are_told_to_keep_the_order_of_the_program(script: str, capsys: py
     assert "MANIPLE_DETERMINISTIC" not in capsys.readouterr().out
 
 
+def test_ranks_are_told_that_torch_compiles(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("run", "--compile", "--dry-run", script) == 0
+    assert "MANIPLE_COMPILE=1" in capsys.readouterr().out
+    assert status_of("run", "--dry-run", script) == 0
+    assert "MANIPLE_COMPILE" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("transport", "told"),
     [

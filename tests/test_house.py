@@ -115,6 +115,8 @@ MODULE_STATE = {
     "operators.lowering.step_program._HELD": "fragments of programs that live, found again by their key",
     "operators.lowering.step_program._ONE_AT_A_TIME": "two threads would lower the same fragment twice",
     "operators.proving.user_operator._REFUSED": "what a proof refused, of the context that proves",
+    "operators.recording.inductor_tape._COMPILED": "what torch compiled in this process, by calls and layouts",
+    "operators.recording.inductor_tape._COMPILING": "two threads would compile the same function twice",
     "operators.torch_import.from_torch._ONE_AT_A_TIME": "torch's export changes torch's own globals",
     "operators.torch_import.handler_table.TABLE": "handlers, entered as their modules are imported",
     "regions.privilege._REDUCE": "the program's own reductions, by symbol",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple import memory_use
+from maniple import memory_use, trainer
 from maniple.memory_use import MemoryUse
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.host_device import HostDevice
@@ -55,6 +56,25 @@ def test_what_was_predicted_is_measured() -> None:
     assert before["predicted"] > 2 * parameters  # with momentum
     assert after["predicted"] == before["predicted"]
     assert after["measured"] == after["host"] + after["shared"] + after["devices"]
+    assert after["measured"] == pytest.approx(after["predicted"], rel=0.15)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what is freed below what stays")
+def test_what_initial_values_leave_free_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value is made from what is freed again on the heap, below something small that stays."""
+    used(World.solo(cores=1), 64)
+    made = trainer.initial_values
+    more, stays = 48 << 20, list[bytes]()
+
+    def below(*args: object) -> torch.Tensor:
+        freed = [b"\1" * (96 << 10) for _ in range(more // (96 << 10))]
+        stays.append(b"\1" * (96 << 10))
+        del freed
+        return made(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trainer, "initial_values", below)
+    _, after = used(World.solo(cores=1))
+    assert stays
     assert after["measured"] == pytest.approx(after["predicted"], rel=0.15)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,61 @@ def test_a_file_that_is_no_order_is_refused_with_its_line(tmp_path: Path) -> Non
     file.write_text(ORDER.replace("1B1", "1X1"))
     with pytest.raises(RequestError, match=r"order.csv: line 2: '1X1' is of the unknown kind 'X'"):
         in_turn(PIPELINE, GRAPH, MACHINE, str(file), None)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "said"),
+    [
+        ("0F0,0F1,,,0B0\n,1F0,1B0,1F1,1B1\n", r"order.csv: line 1: .*: 0B1 is missing\n  0F0 0F1 0B0 ><"),
+        ("0F0,0F1,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n", r"line 1: .* 0F1 stands twice\n  0F0 0F1 >0F1< 0B0 0B1"),
+        ("0F0,0F1,0W0,0I0,0B1\n,1F0,1B0,1F1,1B1\n", r"line 1: .* 0W0 comes before 0I0: expected .*\n  0F0 0F1 >0W0<"),
+        (
+            "0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1RECV1\n",
+            r"line 2: '1RECV1' is of the unknown kind 'RECV'; choices: F forward",
+        ),
+        (
+            "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
+            "0B0 waits for 1B0, which stands after 1F1; 1F1 waits for 0F1, which stands after 0B0",
+        ),
+    ],
+    ids=["misses", "repeats", "W before I", "unknown", "cannot meet"],
+)
+def test_the_command_refuses_orders_with_what_is_wrong_drawn(
+    lanes: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "order.csv"
+    file.write_text(lanes)
+    search = ("search", "digits_cnn", "--batch", "16", "--machine", "cpu:2x1", "--strategy", "antichain")
+    assert status_of(*search, "--order", str(file)) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "said"),
+    [
+        ("micro_batches", 0, "pipeline.micro_batches: expected an integer >= 1, got 0"),
+        ("micro_batches", 17, "pipeline.micro_batches: expected at most 16, the samples of a batch, got 17"),
+        ("order", "stash", "order 'stash' has no flush"),
+        ("stages", None, "stage"),
+    ],
+    ids=["none", "more than samples", "no flush", "no ideals"],
+)
+def test_a_plan_that_is_no_pipeline_is_refused_with_its_key(
+    entry: str, value: object, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    PIPELINE.save(file)
+    document = json.loads(file.read_text())
+    if entry == "stages":  # the first has the last's operators, and the last the first's
+        document["stages"].reverse()
+        own = {name: number for number, stage in enumerate(document["stages"]) for name in stage["operators"]}
+        for name, config in document["operators"].items():
+            config["processors"] = [own[name]]
+    else:
+        document["pipeline"][entry] = value
+    file.write_text(json.dumps(document))
+    assert status_of("simulate", str(file), "--model", "digits_cnn", "--batch", "16", "--machine", "cpu:2x1") == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_search_with_an_order_is_simulated_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,7 +224,9 @@ def test_explain_of_an_operator_names_its_runner_up(
     capsys.readouterr()
     assert status_of("explain", str(saved), "--operator", "linear", "--json") == 0
     reasons = json.loads(capsys.readouterr().out)["operators"]["linear"]["reasons"]
-    assert list(reasons) == ["step", "runner-up", "step with the runner-up", "data parallel"]
+    chain = "chain, where torch compiles"
+    assert list(reasons) == ["step", "runner-up", "step with the runner-up", "data parallel", chain]
+    assert reasons[chain].startswith("none: it is no link")
     assert reasons["data parallel"].startswith("b=2 on 0 1: slower by ")
     before, after = (float(reasons[term].split()[0]) for term in ("step", "step with the runner-up"))
     assert before == pytest.approx(1e3 * (Plan.load(saved).predicted.step_s or 0.0), abs=1e-3)

@@ -60,10 +60,13 @@ def descend(module: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: T
     return step
 
 
-def eager(race: Race, samples: int, optimizer: str, *, fused: bool) -> Step:
-    """One process."""
+def eager(race: Race, samples: int, optimizer: str, *, fused: bool, compiled: bool = False) -> Step:
+    """One process; the module as it is, or compiled by ``torch.compile``."""
     module = race.module()
-    return descend(module, make_optimizer(module, optimizer, fused=fused), *race.data(samples))
+    descent = make_optimizer(module, optimizer, fused=fused)
+    if compiled:
+        module.compile(dynamic=False)
+    return descend(module, descent, *race.data(samples))
 
 
 def data_parallel(race: Race, samples: int, optimizer: str) -> Step:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from maniple.operators.lowering.arrival.arrival_launch import arrival_launch
+from maniple.operators.lowering.arrival.input_parts import InputParts
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.flow.lived_run import LivedRun
+from maniple.operators.lowering.fusion.chained_graph import chained
 from maniple.operators.lowering.fusion.fused_launch import fused_at_home, home_users
 from maniple.operators.lowering.micro_batch import ALL
-from maniple.operators.lowering.operator_body import FetchBinder, InputBinder
+from maniple.operators.lowering.operator_body import FetchBinder
 from maniple.operators.lowering.operator_launch import (
     assign_launch,
     copy_launch,
+    launch_pattern,
     norm_launch,
-    operator_launch,
     rescale_launch,
     state_copies,
     sum_launch,
@@ -32,7 +35,7 @@ from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.lowering.working_copy import COPY, PART, WorkingCopies
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
 from maniple.operators.training import loss_scale
-from maniple.regions.privilege import READ, WRITE_DISCARD
+from maniple.regions.privilege import READ
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.launch_form import LaunchForm
+    from maniple.operators.lowering.operator_launch import LaunchPattern
     from maniple.operators.lowering.passed_gradient import Passed
     from maniple.operators.lowering.pipeline import Pipeline
     from maniple.operators.lowering.script import Action, Script
@@ -97,6 +101,7 @@ class Expansion:
         hyper: the port through which the numbers of the updates enter, where they may be others in each step.
         checked: whether an operator that gives a NaN stops the step.
         views: see ``training_step``.
+        compiled: whether neighbours that the plan maps alike are chains, which torch compiles.
     """
 
     graph: Graph
@@ -110,6 +115,7 @@ class Expansion:
     hyper: Port | None = None
     checked: bool = False
     views: bool = True
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         self._tensors = self.graph.tensors
@@ -120,6 +126,8 @@ class Expansion:
         """What outlives runs, where there is no flush."""
         self._memory_of = memory_by_processor(self.machine)
         self._placed: dict[tuple[int, int], PlacedTasks] = {}
+        self._patterns: dict[tuple[str, int, int], LaunchPattern] = {}
+        self._arriving = InputParts(self.machine, self._regions.parts, self._place)
         self._first: dict[tuple[str, int], int] = {}
         self._launches: list[Launch] = []
         self._forms: dict[int, LaunchForm] = {}
@@ -164,6 +172,9 @@ class Expansion:
         other = {name for (name, new), (_, old) in zip(plan.operators, self.plan.operators, strict=True) if new != old}
         for node, part in [key for key in self._placed if self.graph.nodes[key[0]].name in other]:
             del self._placed[node, part]
+        for key in [key for key in self._patterns if self.graph.nodes[key[1]].name in other]:
+            del self._patterns[key]
+        self._arriving = InputParts(self.machine, self._regions.parts, self._place)
         self.plan, self.held = plan, held
 
     def evaluation(self) -> Program:
@@ -192,6 +203,7 @@ class Expansion:
         """
         order = self.plan.order(self.graph) if training else None
         graph = apply_semantics(self.graph, dict(self.plan.semantics))
+        graph, self.plan = chained(graph, self.plan) if self.compiled else (graph, self.plan)
         self._users = home_users(graph)
         self.graph, self.plan = lower_composites(graph, self.plan, training=training)
         if training:
@@ -202,6 +214,7 @@ class Expansion:
         self._pipeline = pipeline_of(order, self.graph, self.plan) if training else None
         parts = None if self._pipeline is None else self._pipeline.parts
         self._regions = StepRegions(self.graph, self.held, self.table, parts)
+        self._patterns, self._arriving = {}, InputParts(self.machine, self._regions.parts, self._place)
 
     def _walk(self, script: Script, optimizer: AbstractOptimizer | None) -> Program:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
@@ -299,38 +312,32 @@ class Expansion:
             self._launches += list(self.run.settled(node, kind, part, self._launches[made:]))
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
-        node = form.node
+        node, parts = form.node, self._regions.parts
         begins = part if self.run is None else min(part, 0)
         first = self._first.setdefault((form.part, node.id), begins) == part
         self._forms[len(self._launches)] = form
-        kind = "forward" if form.is_forward else "backward"
-        launch = operator_launch(
-            self.graph,
-            form,
-            self._place(node, part),
-            self._regions if self.run is None else self.run.of(node, kind, part),
-            script.backward.shared,
-            part=part,
-            first=first,
-            training=training,
-            checked=self.checked,
-            in_turn=script.in_turn and (part != ALL or self._regions.parts.count == 1),
-        )
-        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, kind, part)))
+        key = form.part, node.id, parts.like(node, part)
+        # What outlives a run is of other regions for each micro-batch, so that none is the pattern of another.
+        pattern = self._patterns.get(key) if self.run is None else None
+        if pattern is None:
+            pattern = self._patterns[key] = launch_pattern(
+                self.graph,
+                form,
+                self._place(node, part),
+                self._regions if self.run is None else self.run.of(node, form.direction, part),
+                script.backward.shared,
+                part=part,
+                training=training,
+                checked=self.checked,
+                in_turn=script.in_turn and (part != ALL or parts.count == 1),
+            )
+        launch = pattern.of(part, self._regions, lambda: self._place(node, part).table, first=first)
+        lag = 0 if self.run is None else self.run.lag(node, form.direction, part)
+        self._launches.append(replace(launch, lag=lag) if lag else launch)
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
         """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
-        parts: dict[int, Rect] = {}
-        readers: dict[int, int] = {}
-        for node in nodes:
-            for slot in [slot for slot, operand in enumerate(node.operands) if operand == tensor.id]:
-                for placed in [self._place(node, one) for one in self._regions.parts.parts(node) if part in {ALL, one}]:
-                    for point, tile in zip(placed.points, placed.tiles, strict=True):
-                        rect = tile.operand_rects[slot]
-                        memory = self.machine.memory_of(point.processor)
-                        if rect is not None:
-                            parts[memory] = parts[memory].hull(rect) if memory in parts else rect
-                            readers[memory] = min(readers.get(memory, point.processor), point.processor)
+        parts, readers = self._arriving.of(tensor, nodes, part)
         if not parts:
             return
         ports = self.inputs.setdefault(tensor.name, {})
@@ -339,14 +346,14 @@ class Expansion:
         if part == ALL:
             ports[part] = self._arrival(name, region, parts, lag=lag)
         else:
-            start = self._regions.parts.origin(tensor, part)
+            start = self._arriving.start(tensor, part)
             ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, start, lag)
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
         region = self._regions.clock if self.run is None else self.run.youngest(("clock", 0))
         parts = self._regions.parts
-        placed = [self._place(node, part) for node in nodes for part in parts.parts(node)]
+        placed = [self._place(node, part) for node in nodes for part in parts.ends(node)]
         memories = {self.machine.memory_of(point.processor) for tasks in placed for point in tasks.points}
         if memories:
             self.clock = self._arrival("clock.input", region, dict.fromkeys(memories, region.bounds))
@@ -370,25 +377,9 @@ class Expansion:
         start: Sequence[int] = (),
         lag: int = 0,
     ) -> Port:
-        """Launch a task in each memory that writes its part of a value that the program brings.
-
-        Args:
-            name: of the launch.
-            region: what it writes.
-            parts: of the value, by memory.
-            readers: by memory the processor that brings it, in turn with what it runs; None: the memory's first, when
-                it is free.
-            start: where the region begins in the value; by default at its start.
-            lag: so many runs later it arrives.
-        """
-        memories = sorted(parts)
-        port = Port(tuple(memories), tuple(parts[memory] for memory in memories))
-        firsts = {memory: self.machine.processors_of(memory)[0] for memory in memories}
-        points = tuple(Point((), (readers or firsts)[memory], replica) for replica, memory in enumerate(memories))
-        rects = tuple(rect.shift([-at for at in start]) for rect in port.rects) if start else port.rects
-        requirement, turn = Requirement(region, WRITE_DISCARD, rects), readers is not None
-        body = InputBinder(port)
-        self._launches.append(Launch(name, points, (requirement,), body, in_turn=turn, lag=lag, port="in"))
+        """Launch the arrival of a value that the program brings; see ``arrival_launch``."""
+        launch, port = arrival_launch(self.machine, name, region, parts, readers, start, lag)
+        self._launches.append(launch)
         return port
 
     def _fetch(self, name: str, region: LogicalRegion, *, in_turn: bool = False) -> None:

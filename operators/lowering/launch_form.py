@@ -108,6 +108,11 @@ class LaunchForm:
         return self.part in {"forward", "again"}
 
     @property
+    def direction(self) -> Literal["forward", "backward"]:
+        """Which pass of a step it belongs to."""
+        return "forward" if self.is_forward else "backward"
+
+    @property
     def slots(self) -> tuple[Slot, ...]:
         """What each requirement is to the body."""
         return tuple([requirement.slot for requirement in self.requirements])

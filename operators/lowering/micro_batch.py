@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from maniple.operators.graph.graph import Graph, Node
-    from maniple.operators.graph.node import TensorInfo
     from maniple.operators.rules.bound_rule import Within
     from maniple.operators.rules.tile import TensorRole
     from maniple.operators.rules.window import Range
@@ -46,13 +45,16 @@ class MicroBatches:
     """
 
     def __init__(self, graph: Graph, count: int = 1, whole: Collection[str] = ()) -> None:
-        self._graph, self._whole = graph, frozenset(whole)
+        self._graph, self._whole, self._batch = graph, frozenset(whole), graph.batch if count > 1 else 1
         self.count = 1 if count == 1 else min(count, graph.batch)
         """How many have samples."""
         self.ranges = split_range(graph.batch, self.count) if self.count > 1 else ()
         """The samples of each."""
+        sizes = [high - low for low, high in self.ranges]
+        self._smaller = next((part for part, size in enumerate(sizes) if size < sizes[0]), 0)
         self._axes: dict[tuple[int, TensorRole, int], int] = {}
         self._factors: dict[int, str] = {}
+        self._first_differs: set[int] = set()
         if self.count > 1:
             for node in graph.nodes:
                 self._cut(node)
@@ -74,6 +76,22 @@ class MicroBatches:
     def parts(self, node: Node) -> range:
         """The numbers of the micro-batches for which a node runs."""
         return range(self.count) if self.is_cut(node) else range(ALL, 0)
+
+    def like(self, node: Node, part: int) -> int:
+        """The first micro-batch that is as large, and of whose operands a node uses the same ones."""
+        if part == ALL:
+            return ALL
+        low, high = self.ranges[part]
+        found = 1 if node.id in self._first_differs and part else 0
+        # Larger ones come first, and differ by a sample.
+        return found if high - low == self.ranges[found][1] - self.ranges[found][0] else self._smaller
+
+    def ends(self, node: Node) -> list[int]:
+        """The first and the last micro-batch of each kind for which a node runs: those between lie between them."""
+        found: dict[int, list[int]] = {}
+        for part in self.parts(node):
+            found.setdefault(self.like(node, part), []).append(part)
+        return sorted({part for own in found.values() for part in (own[0], own[-1])})
 
     def within(self, node: Node, part: int) -> Within | None:
         """What of a node's samples a micro-batch has; None where it is not cut."""
@@ -105,14 +123,9 @@ class MicroBatches:
         """Where a micro-batch begins along a dimension of so many elements."""
         return self._scaled(part, extent)[0]
 
-    def origin(self, tensor: TensorInfo, part: int) -> tuple[int, ...]:
-        """Where a micro-batch begins in an input that is kept apart."""
-        along = self.written(tensor.id)
-        return tuple(self.start(extent, part) if axis == along else 0 for axis, extent in enumerate(tensor.shape))
-
     def _scaled(self, part: int, extent: int) -> Range:
         """The elements of a micro-batch in a dimension, or factor, that counts samples."""
-        (low, high), unit = self.ranges[part], extent // self._graph.batch
+        (low, high), unit = self.ranges[part], extent // self._batch
         return low * unit, high * unit
 
     def _cut(self, node: Node) -> None:
@@ -147,6 +160,8 @@ class MicroBatches:
                         axes[node.id, role, number] = axis
         self._factors[node.id] = name
         self._axes |= axes
+        if any(pattern.joins == name for pattern in bound.rule.operands):
+            self._first_differs.add(node.id)
 
     def _prepared(self) -> list[Node]:
         """What prepares inputs that each micro-batch reads whole, such as the labels that the mean of a loss counts.

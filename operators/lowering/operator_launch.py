@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from maniple.operators.lowering.operator_body import (
     RescaleBinder,
     UpdateBinder,
 )
+from maniple.operators.lowering.step_regions import has_own
 from maniple.operators.lowering.working_copy import PART
+from maniple.operators.rules.tile_table import Tiles
 from maniple.operators.training import loss_scale
 from maniple.operators.training.loss_scale import LossScale
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege, accumulate, reduce
@@ -27,11 +30,11 @@ from maniple.runtime.schedule.launch import Launch, Requirement
 from maniple.runtime.schedule.launch_columns import Rects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
-    from maniple.operators.lowering.step_regions import AbstractRegions
+    from maniple.operators.lowering.step_regions import AbstractRegions, StepRegions
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.rules.task_placement import PlacedTasks
@@ -44,7 +47,65 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def operator_launch(
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchPattern:
+    """A launch of an operator, for a micro-batch and all others that are alike: what they share is made once.
+
+    Seven samples in three micro-batches, 3 2 2; the second is the pattern of the third:
+
+        relu.forward#1    reads linear#1 [0:2]    writes relu#1 [0:2]
+        relu.forward#2    reads linear#2 [0:2]    writes relu#2 [0:2]    the same boxes, of regions of its own
+        loss.forward#1    reads y [3:5]
+        loss.forward#2    reads y [5:7]                                  of what all share, a part further on
+
+    Args:
+        form: the launch.
+        part: the micro-batch for which it was made.
+        launch: its launch, if no micro-batch was before it in the step.
+        later: the privileges otherwise, by requirement.
+        own: whether each micro-batch has a region of its own, by requirement.
+        moving: the axis along which the boxes of another micro-batch lie further on, by requirement; None where they
+            are the same.
+    """
+
+    form: LaunchForm
+    part: int
+    launch: Launch
+    later: tuple[Privilege, ...]
+    own: tuple[bool, ...]
+    moving: tuple[int | None, ...]
+
+    def of(self, part: int, regions: StepRegions, tiles: Callable[[], TileTable], *, first: bool) -> Launch:
+        """The launch of a micro-batch that is as large.
+
+        Args:
+            part: the micro-batch.
+            regions: the regions of the step.
+            tiles: makes the table of the operator's tiles in that micro-batch.
+            first: whether no micro-batch was before it in the step.
+        """
+        launch, binder, needs = self.launch, self.launch.binder, []
+        for number, (need, like) in enumerate(zip(self.form.requirements, launch.requirements, strict=True)):
+            region, rects, axis = like.region, like.rects, self.moving[number]
+            if part != self.part and self.own[number]:
+                region = regions.another(region, need.region, part)
+            elif part != self.part and axis is not None and isinstance(rects, Rects):
+                rects = rects.moved(axis, regions.further(need.region, axis, self.part, part))
+            needs.append(Requirement(region, like.privilege if first else self.later[number], rects))
+        if part != self.part and isinstance(binder, ForwardBinder | BackwardBinder):
+            here = binder.tiles.elsewhere(tiles) if isinstance(binder.tiles, Tiles) else binder.tiles
+            if isinstance(binder, ForwardBinder):
+                how = binder.slots, binder.training, binder.checked, binder.place
+                binder = ForwardBinder(binder.graph, binder.node, here, *how)
+            else:
+                binder = BackwardBinder(binder.graph, binder.node, here, binder.slots, binder.place)
+        name = launch.name if part == ALL else f"{launch.name}#{part}"
+        told = launch.flops, launch.kind, launch.provenance, launch.in_turn, launch.lag, launch.multiplies_in
+        return Launch(name, launch.points, tuple(needs), binder, *told)
+
+
+def launch_pattern(
     graph: Graph,
     form: LaunchForm,
     placed: PlacedTasks,
@@ -52,12 +113,11 @@ def operator_launch(
     shared: frozenset[int] = frozenset(),
     *,
     part: int = ALL,
-    first: bool = True,
     training: bool = True,
     checked: bool = False,
     in_turn: bool = False,
-) -> Launch:
-    """Give a launch of an operator.
+) -> LaunchPattern:
+    """Give the pattern of a launch of an operator.
 
     A gradient with one contributor and disjoint tiles is written, and added to by further micro-batches; any other is
     reduced, and what a processor contributes for several micro-batches accumulates.
@@ -69,24 +129,28 @@ def operator_launch(
         regions: the regions of the step.
         shared: the tensors to whose gradients several launches contribute.
         part: the micro-batch of which the tasks are.
-        first: whether no micro-batch was before it in the step.
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
         in_turn: whether processors take its tasks in program order.
     """
     node = form.node
     tasks = placed if form.is_forward else placed.primary()
-    requirements = []
+    requirements, later, own, moving = list[Requirement](), list[Privilege](), list[bool](), list["int | None"]()
     for need in form.requirements:
         region = regions.region(need.region, part)
         rects = _rects(need, node, tasks, regions, part)
         # Every micro-batch adds to the same elements where its samples do not cut the tensor; but in a part of its own.
         cut = part != ALL and need.tiles is not None and need.region[0] != PART
-        meets = cut and need.tiles is not None and regions.parts.axis(node, *need.tiles) is None
+        axis = None if part == ALL or need.tiles is None else regions.parts.axis(node, *need.tiles)
         # To a tensor that it has twice a task adds twice: whoever joined both of another would wait, and be waited for.
         twice = [other.region for other in form.requirements].count(need.region) > 1
-        privilege = _privilege(need, placed.table, rects, shared, meets=meets, first=first, twice=twice)
-        requirements.append(Requirement(region, privilege, rects))
+        how = {"meets": cut and axis is None, "twice": twice}
+        requirements.append(
+            Requirement(region, _privilege(need, placed.table, rects, shared, **how, first=True), rects)
+        )
+        later.append(_privilege(need, placed.table, rects, shared, **how, first=False))
+        own.append(part != ALL and has_own(regions, need.region))
+        moving.append(None if own[-1] else axis)
     flops = tile_flops(node.operator, placed.table)[0 if form.is_forward else 1][tasks.numbers] * form.share
     place = BodyPlace(tasks.points, regions.scratchpads)
     binder = (
@@ -94,9 +158,11 @@ def operator_launch(
         if form.is_forward
         else BackwardBinder(graph, node, tasks.tiles, form.slots, place)
     )
-    name = form.name if part == ALL else f"{form.name}#{part}"
-    needs, operations, how = tuple(requirements), tuple(flops.tolist()), node.operator.multiplies_in
-    return Launch(name, tasks.points, needs, binder, operations, form.kind, in_turn=in_turn, multiplies_in=how)
+    needs, operations, multiplies = tuple(requirements), tuple(flops.tolist()), node.operator.multiplies_in
+    launch = Launch(
+        form.name, tasks.points, needs, binder, operations, form.kind, in_turn=in_turn, multiplies_in=multiplies
+    )
+    return LaunchPattern(form, part, launch, tuple(later), tuple(own), tuple(moving))
 
 
 def update_launch(

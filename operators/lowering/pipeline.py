@@ -15,7 +15,7 @@ circle, that is what the message draws.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.pipeline_order.flush import sequential
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
-    from maniple.operators.lowering.launch_form import LaunchForm, RegionRef
+    from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.step_form import StepForms
     from maniple.operators.pipeline_order.action import Action as StageAction
     from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
@@ -122,6 +122,20 @@ class Pass(NamedTuple):
     def __str__(self) -> str:
         """Its label."""
         return self.label
+
+
+class _Use(NamedTuple):
+    """What a launch of a pass uses.
+
+    Args:
+        region: the region.
+        written: whether it is written, and not read.
+        parts: that of its ``own`` micro-batch, the ``one`` that all have, or those of ``all``.
+    """
+
+    region: RegionRef
+    written: bool
+    parts: Literal["own", "one", "all"]
 
 
 @final
@@ -242,35 +256,36 @@ class Passes:
         """For every pass those that write what it reads."""
         writers: dict[tuple[RegionRef, int], list[Pass]] = {}
         reads: dict[Pass, list[tuple[RegionRef, int]]] = {}
-        nodes = self._graph.nodes
+        uses: dict[tuple[str, int, bool], tuple[_Use, ...]] = {}
+        everyone = range(self._parts.count)
         for found in passes:
-            reads[found] = []
-            for form in self._forms.of(found.kind, nodes[found.node]):
-                for need in form.requirements:
-                    keys = self._keys(form, need.region, need.tiles, found.part)
-                    if need.access == "read":
-                        reads[found] += keys
+            part, alike = found.part, (found.kind, found.node, found.part == ALL)
+            if alike not in uses:
+                uses[alike] = tuple(self._uses(found))
+            reads[found] = own = []
+            for ref, written, parts in uses[alike]:
+                for each in everyone if parts == "all" else (part if parts == "own" else ALL,):
+                    if written:
+                        writers.setdefault((ref, each), []).append(found)
                     else:
-                        for key in keys:
-                            writers.setdefault(key, []).append(found)
+                        own.append((ref, each))
         return {
             found: [writer for key in keys for writer in writers.get(key, ()) if writer != found]
             for found, keys in reads.items()
         }
 
-    def _keys(
-        self, form: LaunchForm, ref: RegionRef, tiles: tuple[str, int] | None, part: int
-    ) -> list[tuple[RegionRef, int]]:
-        """What a launch of a micro-batch uses of a region: the part of one micro-batch, or those of all."""
-        kind, number = ref
-        if kind not in {"value", "gradient"} or tiles is None:
-            return [(ref, part)]
-        along = self._parts.written(number)
-        if along is None:
-            return [(ref, ALL)]
-        if part != ALL and self._parts.axis(form.node, *tiles) == along:  # type: ignore[arg-type]
-            return [(ref, part)]
-        return [(ref, each) for each in range(self._parts.count)]
+    def _uses(self, found: Pass) -> Iterator[_Use]:
+        """What the launches of a pass use, of whichever micro-batch."""
+        for form in self._forms.of(found.kind, self._graph.nodes[found.node]):
+            for need in form.requirements:
+                kind, number = need.region
+                written = need.access != "read"
+                if kind not in {"value", "gradient"} or need.tiles is None:
+                    yield _Use(need.region, written, "own")
+                    continue
+                along = self._parts.written(number)
+                cut = found.part != ALL and self._parts.axis(form.node, *need.tiles) == along
+                yield _Use(need.region, written, "one" if along is None else "own" if cut else "all")
 
     def _check_recomputed(self) -> None:
         """Refuse to compute again what runs once for all micro-batches."""

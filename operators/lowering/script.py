@@ -35,10 +35,8 @@ from maniple.operators.lowering.step_form import PASSES, StepForms
 from maniple.operators.lowering.working_copy import (
     COPY,
     NONE_WORKING,
-    PART,
     WorkingCopies,
     base_of,
-    copies_read,
     is_passing,
 )
 from maniple.process.error import RequestError
@@ -264,35 +262,33 @@ def _with_parts(
 
     Without a flush passes of the mini-batch before may come first.
     """
-    inputs = [tensor.id for tensor in graph.inputs if parts.apart(tensor.id)]
-    arrived: set[Action] = set()
+    inputs = {tensor.id for tensor in graph.inputs if parts.apart(tensor.id)}
+    arrived, nodes = set[tuple[int, int]](), graph.nodes
     for action in actions:
         if inputs and action.part != ALL and action.kind in PASSES:
-            needs = [need for form in forms.of(action.kind, graph.nodes[action.number]) for need in form.requirements]
-            for kind, number in dict.fromkeys(need.region for need in needs):
-                arrival = Action("input", number, "", action.part)
-                node, ref = graph.nodes[action.number], (kind, number)
-                if lives is not None and not lives.arrives(node, action.kind, action.part, ref):
-                    continue
-                if kind == "value" and number in inputs and arrival not in arrived:
-                    arrived.add(arrival)
-                    yield arrival
+            node, part = nodes[action.number], action.part
+            for kind, number in forms.uses(action.kind, node).reads:
+                missing = kind == "value" and number in inputs and (number, part) not in arrived
+                if missing and (lives is None or lives.arrives(node, action.kind, part, (kind, number))):
+                    arrived.add((number, part))
+                    yield Action("input", number, "", part)
         yield action
 
 
 def _with_copies(graph: Graph, forms: StepForms, actions: Iterable[Action]) -> Iterator[Action]:
     """Actions, and before the first that reads a copy of a weight, as halves or not, what gives it its values."""
     made: set[tuple[RegionRef, int]] = set()
+    copies: dict[tuple[str, int], tuple[RegionRef, ...]] = {}
     for action in actions:
         if action.kind in PASSES:
-            for form in forms.of(action.kind, graph.nodes[action.number]):
-                for kind, tensor in copies_read(form):
-                    part = action.part if is_passing(kind) else ALL
-                    if ((kind, tensor), part) not in made:
-                        made.add(((kind, tensor), part))
-                        yield Action(
-                            "copy" if is_passing(kind) or base_of(kind) == COPY else "cast", tensor, kind, part
-                        )
+            done = action.kind, action.number
+            if done not in copies:
+                copies[done] = forms.uses(action.kind, graph.nodes[action.number]).copies
+            for kind, tensor in copies[done]:
+                part = action.part if is_passing(kind) else ALL
+                if ((kind, tensor), part) not in made:
+                    made.add(((kind, tensor), part))
+                    yield Action("copy" if is_passing(kind) or base_of(kind) == COPY else "cast", tensor, kind, part)
         yield action
 
 
@@ -300,31 +296,34 @@ def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: 
     """The passes of operators, and what follows from them as soon as it can; where updates wait, once all norms are."""
     nodes, loss = graph.nodes, graph.loss_tensor or 0
     trained = {tensor.id for tensor in graph.parameters}
-    forward = Counter(node.kind == "forward" and loss in nodes[node.node].results for node in passes)[True]
-    uses = {(found.kind, found.node): _parameters(forms, found.kind, nodes[found.node]) for found in passes}
-    left = Counter(tensor for found in passes for tensor in uses[found.kind, found.node])
-    given = {tensor for found in passes for tensor in _contributed(forms, found.kind, nodes[found.node])} & trained
-    parts = Counter(
-        (tensor, found.part) for found in passes for tensor in _summed(forms, found.kind, nodes[found.node])
-    )
+    ends = {node.id for node in nodes if loss in node.results}
+    forward = sum([found.kind == "forward" and found.node in ends for found in passes])
+    counts = Counter([(found.kind, found.node) for found in passes])
+    uses = {(kind, node): forms.uses(kind, nodes[node]) for kind, node in counts}
+    left = Counter[int]()
+    for key, count in counts.items():
+        left.update(dict.fromkeys(uses[key].parameters, count))
+    given = {tensor for own in uses.values() for tensor in own.contributed} & trained
+    parts = Counter([(tensor, found.part) for found in passes for tensor in uses[found.kind, found.node].summed])
     begun: set[int] = set()
     updates, fetched = [], False
     for found in passes:
         if not forward and not fetched and found.kind != "forward":
             fetched = True
             yield Action("fetch", loss, "loss")
-        forward -= found.kind == "forward" and loss in nodes[found.node].results
+        own = uses[found.kind, found.node]
+        forward -= found.kind == "forward" and found.node in ends
         yield Action(found.kind, found.node, "", found.part)  # type: ignore[arg-type]
-        for tensor in _summed(forms, found.kind, nodes[found.node]):
+        for tensor in own.summed:
             parts[tensor, found.part] -= 1
             if not parts[tensor, found.part]:
                 yield Action("sum", tensor, "" if tensor in begun else "first", found.part)
                 begun.add(tensor)
-        done = uses[found.kind, found.node]
-        left.subtract(done)
-        complete = [tensor for tensor in done if not left[tensor] and tensor in given]
-        yield from (Action("norm" if waits else "update", tensor) for tensor in complete)
-        updates += [Action("update", tensor) for tensor in complete]
+        for tensor in own.parameters:
+            left[tensor] -= 1
+            if not left[tensor] and tensor in given:
+                yield Action("norm" if waits else "update", tensor)
+                updates.append(Action("update", tensor))
     if not fetched:
         yield Action("fetch", loss, "loss")
     yield from updates if waits else []
@@ -342,28 +341,7 @@ def _later(graph: Graph, forms: StepForms, actions: Iterable[Action], working: W
             waiting.append(action)
             continue
         yield action
-        if action.kind in PASSES and _contributed(forms, action.kind, graph.nodes[action.number]):
+        if waiting and action.kind in PASSES and forms.uses(action.kind, graph.nodes[action.number]).contributed:
             yield from waiting
             waiting = []
     yield from waiting
-
-
-def _contributed(forms: StepForms, kind: str, node: Node) -> list[int]:
-    """The tensors to whose gradients a pass of a node contributes."""
-    wanted = {
-        need.region[1] for form in forms.of(kind, node) for need in form.requirements if need.access == "gradient"
-    }
-    return [tensor for tensor in forms.backward.contributed(node) if tensor in wanted] if wanted else []
-
-
-def _summed(forms: StepForms, kind: str, node: Node) -> list[int]:
-    """The parameters of which a pass of a node contributes to the gradient of its micro-batch, which is then added."""
-    used = (need.region for form in forms.of(kind, node) for need in form.requirements)
-    return list(dict.fromkeys([number for role, number in used if role == PART]))
-
-
-def _parameters(forms: StepForms, kind: str, node: Node) -> list[int]:
-    """The parameters to whose gradients a pass of a node contributes, and then those that it only reads."""
-    read = (need.region for form in forms.of(kind, node) for need in form.requirements if need.access == "read")
-    values = [number for role, number in read if role == "value" or is_passing(role)]
-    return list(dict.fromkeys([*_contributed(forms, kind, node), *values]))

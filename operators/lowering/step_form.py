@@ -13,23 +13,43 @@ Of an operator whose gradients come of one computation, ``input_gradient`` has t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, final
 
 from maniple.operators.lowering.launch_form import BackwardForms, forward_form
-from maniple.operators.lowering.working_copy import NONE_WORKING
+from maniple.operators.lowering.working_copy import NONE_WORKING, PART, copies_read, is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
-    from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
+    from maniple.operators.lowering.launch_form import LaunchForm, RegionRef, RequirementForm
     from maniple.operators.lowering.working_copy import WorkingCopies
 
 __all__: list[str] = []
 
 Pass = Literal["forward", "again", "backward", "input_gradient", "weight_gradient"]
 PASSES: tuple[Pass, ...] = ("forward", "again", "backward", "input_gradient", "weight_gradient")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PassUses:
+    """What the launches of one pass of an operator use, whichever micro-batch it is for.
+
+    Args:
+        reads: the regions that they read, each once.
+        copies: of these the copies of weights, casts among them.
+        contributed: the tensors to whose gradients they contribute.
+        summed: the parameters of which they contribute to the gradient of a micro-batch, which is then added.
+        parameters: the tensors to whose gradients they contribute, and then those that they only read.
+    """
+
+    reads: tuple[RegionRef, ...]
+    copies: tuple[RegionRef, ...]
+    contributed: tuple[int, ...]
+    summed: tuple[int, ...]
+    parameters: tuple[int, ...]
 
 
 @final
@@ -67,6 +87,7 @@ class StepForms:
         self.recomputed = frozenset(recomputed)
         self._writer = {result: node for node in nodes if node.id in self.recomputed for result in node.results}
         self._made: dict[tuple[str, int], tuple[LaunchForm, ...]] = {}
+        self._uses: dict[tuple[str, int], PassUses] = {}
 
     def of(self, kind: str, node: Node) -> tuple[LaunchForm, ...]:
         """The launches of a node.
@@ -80,6 +101,27 @@ class StepForms:
             backward, worked = kind != "forward", self._working.worked
             self._made[key] = tuple([worked(f, backward=backward, cut=self._cut) for f in self._forms(kind, node)])
         return self._made[key]
+
+    def uses(self, kind: str, node: Node) -> PassUses:
+        """What the launches of a node use; see ``of``."""
+        key = kind, node.id
+        if key not in self._uses:
+            self._uses[key] = self._find_uses(kind, node)
+        return self._uses[key]
+
+    def _find_uses(self, kind: str, node: Node) -> PassUses:
+        needs = [need for form in self.of(kind, node) for need in form.requirements]
+        read = [need.region for need in needs if need.access == "read"]
+        wanted = {need.region[1] for need in needs if need.access == "gradient"}
+        contributed = [tensor for tensor in self.backward.contributed(node) if tensor in wanted] if wanted else []
+        values = [number for role, number in read if role == "value" or is_passing(role)]
+        return PassUses(
+            tuple(dict.fromkeys(read)),
+            tuple(ref for form in self.of(kind, node) for ref in copies_read(form)),
+            tuple(contributed),
+            tuple(dict.fromkeys([need.region[1] for need in needs if need.region[0] == PART])),
+            tuple(dict.fromkeys([*contributed, *values])),
+        )
 
     def again(self, node: Node, kind: str) -> list[Node]:
         """The nodes of which a pass of a node reads what is computed again, in the graph's order."""

@@ -109,10 +109,15 @@ class Program:
             for requirement in launch.requirements:
                 tasks = placing.uses(launch, requirement)
                 uses.setdefault(requirement.region.id, []).append((requirement.privilege, tasks))
-        return tuple(
-            FragmentKey(region.bounds, self.homes.get(region.id, ()), tuple(uses[region.id]))
-            for region in self.regions()
-        )
+        found, made = list[FragmentKey](), dict[tuple[object, ...], FragmentKey]()
+        for region in self.regions():
+            own, home = uses[region.id], self.homes.get(region.id, ())
+            # Equal micro-batches use the same objects, so their keys are found without looking at what these hold.
+            alike = (id(region.bounds), id(home), *[id(part) for use in own for part in use])
+            if alike not in made:
+                made[alike] = FragmentKey(region.bounds, home, tuple(own))
+            found.append(made[alike])
+        return tuple(found)
 
 
 _HELD: WeakValueDictionary[tuple[HostDistance, FragmentKey], Fragment] = WeakValueDictionary()

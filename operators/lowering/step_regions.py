@@ -57,6 +57,11 @@ class AbstractRegions(Protocol):
         ...
 
 
+def has_own(regions: AbstractRegions, ref: RegionRef) -> bool:
+    """Whether each micro-batch has a region of its own of what a launch form calls by a reference."""
+    return regions.is_apart(ref) or ref[0] == PART or is_passing(ref[0])
+
+
 class StepRegions:
     """Regions by what they hold.
 
@@ -94,11 +99,29 @@ class StepRegions:
             return self.clock
         if ref[0] == "scale":
             return self._held[loss_scale.NAME].value
-        own = self.is_apart(ref) or ref[0] == PART or is_passing(ref[0])
+        own = has_own(self, ref)
         key = ref, part if own else ALL
         if key not in self._made:
             self._made[key] = self._make(*key)
         return self._made[key]
+
+    def another(self, like: LogicalRegion, ref: RegionRef, part: int) -> LogicalRegion:
+        """The region of its own that another micro-batch has of a reference.
+
+        Args:
+            like: that of one micro-batch.
+            ref: the reference.
+            part: the other.
+        """
+        found = self._made.get((ref, part))
+        if found is None:
+            name = f"{like.name.rpartition('#')[0]}#{part}"
+            found = self._made[ref, part] = self._table.region(name, like.bounds, like.dtype)
+        return found
+
+    def further(self, ref: RegionRef, axis: int, part: int, other: int) -> int:
+        """How much further on, along a dimension of what all share, another micro-batch begins than one."""
+        return self.start(ref, axis, other) - self.start(ref, axis, part)
 
     def is_apart(self, ref: RegionRef) -> bool:
         """Whether each micro-batch has a region of its own, in which its samples begin at 0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -19,7 +19,7 @@ from maniple.operators.operator.recorded_pass import (
     served_places,
 )
 from maniple.operators.recording.compiled_tape import Written, bind_calls
-from maniple.operators.recording.tape import Made, reads_of
+from maniple.operators.recording.tape import Call, Made, reads_of
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 
@@ -87,7 +87,21 @@ def _bind_ahead(
     written = [Written(number, target) for number, target in zip((*found.results, *found.saved), targets, strict=True)]
     calls = found.ahead()
     read = reads_of(calls, [item.number for item in written])
-    return bind_calls(calls, {number: value for number, value in given.items() if number in read}, written)
+    return _bind_calls(context, calls, {number: value for number, value in given.items() if number in read}, written)
+
+
+def _bind_calls(
+    context: TileContext,
+    calls: Sequence[Call],
+    given: Mapping[int, Callable[[], Tensor] | Tensor],
+    written: Sequence[Written],
+) -> Callable[[], None]:
+    """The calls as one function, which torch compiles where the operator says so."""
+    if not cast("TorchOperator", context.operator).is_compiled:
+        return bind_calls(calls, given, written)
+    from maniple.operators.recording.inductor_tape import bind_compiled  # torch's compiler takes seconds to import
+
+    return bind_compiled(calls, given, written, context.cores)
 
 
 def _fits(found: RecordedPass, targets: Sequence[Tensor]) -> bool:
@@ -170,7 +184,7 @@ def _bind_tape(context: TileContext, tensors: BackwardTensors, *, promoted: bool
     pairs = [(place, number) for place, number in zip(wanted, found.gradients, strict=True) if number is not None]
     written = [Written(number, cast("Tensor", targets[place]), place in tensors.adds) for place, number in pairs]
     empty = _stepped_over(tensors, targets, {place for place, _ in pairs})
-    run = bind_calls(tape.calls, given, written)
+    run = _bind_calls(context, tape.calls, given, written)
     if not empty:
         return run
 

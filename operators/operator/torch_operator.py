@@ -67,6 +67,11 @@ class TorchOperator(AbstractOperator):
         return True
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether torch compiles what its bodies call on CPUs."""
+        return False
+
+    @property
     def saves(self) -> tuple[tuple[str, int], ...]:
         """For every saved region of the rule the operator of torch that gives its value in forward, and at what place.
 

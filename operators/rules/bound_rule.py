@@ -84,7 +84,7 @@ class BoundRule:
 
     def extents(self) -> tuple[tuple[str, int], ...]:
         """Every factor's name and extent, in rule order."""
-        return tuple((factor.name, factor.extent) for factor in self.factors)
+        return tuple([(factor.name, factor.extent) for factor in self.factors])
 
     def cuts(self, pattern: Pattern) -> tuple[str | None, ...]:
         """The factor whose split cuts each dimension of a tensor; None for a dimension that every tile uses whole.

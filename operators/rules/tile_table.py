@@ -11,7 +11,7 @@ part, and a tile is a choice of parts:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -150,11 +150,11 @@ class Tiles(OnDemand[Tile]):
     """Some tiles of a table.
 
     Args:
-        table: the table.
+        table: the table, or what makes it for who asks for a tile.
         numbers: of the tiles.
     """
 
-    def __init__(self, table: TileTable, numbers: Column) -> None:
+    def __init__(self, table: TileTable | Callable[[], TileTable], numbers: Column) -> None:
         self._table, self._numbers = table, numbers
 
     def __len__(self) -> int:
@@ -163,11 +163,20 @@ class Tiles(OnDemand[Tile]):
 
     def item(self, number: int) -> Tile:
         """Give one of them."""
-        return self._table.tiles((int(self._numbers[number]),))[0]
+        return self._there().tiles((int(self._numbers[number]),))[0]
 
     def select(self, chosen: Column) -> Tiles:
         """Some of them, by their places."""
         return Tiles(self._table, self._numbers[chosen])
+
+    def elsewhere(self, table: Callable[[], TileTable]) -> Tiles:
+        """The tiles of the same numbers of another table."""
+        return Tiles(table, self._numbers)
+
+    def _there(self) -> TileTable:
+        if not isinstance(self._table, TileTable):
+            self._table = self._table()
+        return self._table
 
 
 def _rect(axes: Axes, index: tuple[int, ...]) -> Rect:

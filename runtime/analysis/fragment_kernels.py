@@ -129,29 +129,3 @@ def count_items(rows: Column, items: Table, counts: Column) -> None:
     """Add to the number of items of each row, one behind; see `place_items`."""
     for item in range(len(items)):
         counts[rows[items[item, 0]] + 1] += 1
-
-
-@kernel
-def sort_items(starts: Column, first: int, last: int, found: Table) -> None:
-    """Sort the items of some rows by the last of the columns, those with equal ones as they are.
-
-    Args:
-        starts: where the items of each row begin.
-        first: the first row.
-        last: one past the last.
-        found: by column and place.
-    """
-    by, moved = len(found) - 1, np.empty(len(found), dtype=np.int64)
-    for row in range(first, last):
-        for item in range(starts[row] + 1, starts[row + 1]):
-            place = item
-            if found[by, place - 1] <= found[by, place]:
-                continue
-            for column in range(len(found)):
-                moved[column] = found[column, item]
-            while place > starts[row] and found[by, place - 1] > moved[by]:
-                for column in range(len(found)):
-                    found[column, place] = found[column, place - 1]
-                place -= 1
-            for column in range(len(found)):
-                found[column, place] = moved[column]

@@ -211,12 +211,12 @@ class Placing:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._memories = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
-        self._known: dict[tuple[object, ...], tuple[tuple[object, ...], Sequence[PlacedUse]]] = {}
+        self._known: dict[tuple[int, ...], tuple[tuple[object, ...], Sequence[PlacedUse]]] = {}
         self._tasks: dict[int, tuple[Points, Table]] = {}
 
     def uses(self, launch: Launch, requirement: Requirement) -> Sequence[PlacedUse]:
         """Give the uses of a launch's points that use a requirement's region at all."""
-        key = (id(launch.points), id(requirement.rects), requirement.coherence)
+        key = (id(launch.points), id(requirement.rects), id(requirement.coherence))
         known = self._known.get(key)
         if known is None:
             kept = (launch.points, requirement.rects)  # what ids stand for must not be let go of

@@ -9,7 +9,7 @@ import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
 from maniple.runtime.analysis.arrangement import arrange
-from maniple.runtime.analysis.fragment_kernels import count_items, place_items, sort_items
+from maniple.runtime.analysis.fragment_kernels import count_items, place_items
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
 from maniple.runtime.schedule.launch_columns import processors_of
@@ -45,48 +45,16 @@ class _Placed:
         region: its number in the schedule.
         offset: the number of its first instance.
         spaces: the number of its first space.
-        first: by use, the row of its launch's first task.
-        slots: by use, the number of the requirement.
-        moved: by use, the row of its first movement.
-        launches: by use, the number of its launch.
+        rows: of its tasks, and then of its movements.
+        moves: the rows of its movements.
     """
 
     fragment: Fragment
     region: int
     offset: int
     spaces: int
-    first: list[int] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-    moved: list[int] = field(default_factory=list)
-    launches: list[int] = field(default_factory=list)
     rows: Column = field(init=False)
-
-    def number(self) -> None:
-        """Give every node its row, once all uses have theirs."""
-        fragment = self.fragment
-        serves = fragment.serves
-        # Movements ascend by the use that they serve.
-        behind = np.arange(len(serves)) - np.searchsorted(serves, serves)
-        uses = fragment.tasks[:, columns.USE]
-        tasks = np.asarray(self.first, dtype=np.int64)[uses] + fragment.tasks[:, columns.POINT]
-        self.rows = np.concatenate((tasks, np.asarray(self.moved, dtype=np.int64)[serves] + behind))
-
-    @property
-    def moves(self) -> Column:
-        """The rows of its movements."""
-        return self.rows[len(self.fragment.tasks) :]
-
-    def nodes(self) -> Table:
-        """What its tasks use: (node, instance, space, whether it is written, number of the requirement)."""
-        tasks = self.fragment.tasks
-        found = np.empty((len(tasks), 5), dtype=np.int64)
-        found[:, 0] = np.arange(len(tasks))
-        found[:, 1], found[:, 2] = tasks[:, columns.TASK_INSTANCE], tasks[:, columns.TASK_SPACE]
-        found[:, 3], found[:, 4] = (
-            tasks[:, columns.TASK_WRITES],
-            np.asarray(self.slots, dtype=np.int64)[tasks[:, columns.USE]],
-        )
-        return found
+    moves: Column = field(init=False)
 
 
 class ScheduleBuilder:
@@ -109,6 +77,7 @@ class ScheduleBuilder:
         rings: tuple[Ring, ...] = (),
     ) -> None:
         self.machine, self.launches, self.regions, self._rings = machine, launches, regions, rings
+        self._sizes = [region.itemsize for region in regions]
         # A fragment that several regions share has its spaces once.
         self.network, self._analysed = Network.of(machine), tuple(fragments)
         self._prices: dict[tuple[int, int], Prices] = {}
@@ -121,6 +90,11 @@ class ScheduleBuilder:
         for number, fragment in enumerate(fragments):
             self._placed.append(_Placed(fragment, number, count, self._spaces.starts[parts[id(fragment)]]))
             count += len(fragment.instances)
+        self._moving = [placed for placed in self._placed if len(placed.fragment.serves)]
+        """Those that move something: of many regions of a step each task uses what the one before it left."""
+        points = {id(launch.points): launch.points for launch in launches}
+        where = {key: processors_of(found) for key, found in points.items()}
+        self._processors = [where[id(launch.points)] for launch in launches]
         self._starts = self._number_rows()
         self._task_times: dict[tuple[object, ...], Column] = {}
 
@@ -128,29 +102,27 @@ class ScheduleBuilder:
         """The fragments with their collectives by the plans that take least, one for all regions that share it."""
         hosts, tour = self.network.wires[7], self.network.wires[9]
         found: dict[tuple[int, int], Fragment] = {}
-        for number, fragment in enumerate(self._analysed):
-            key = (id(fragment), self.regions[number].itemsize)
+        keys = [(id(fragment), self._sizes[number]) for number, fragment in enumerate(self._analysed)]
+        for number, key in enumerate(keys):
             if key not in found:
                 prices = self.prices(number)
-                found[key] = arrange(fragment, prices.plans, prices.pieces, hosts, tour)
-        return [
-            found[id(fragment), region.itemsize] for fragment, region in zip(self._analysed, self.regions, strict=True)
-        ]
+                found[key] = arrange(self._analysed[number], prices.plans, prices.pieces, hosts, tour)
+        return [found[key] for key in keys]
 
     def compose(self) -> Schedule:
         """Lay out every row, translate the fragments' dependences to rows, and order them."""
         starts, count = self._starts, self._starts[-1]
         rows = np.full((6, count), -1, dtype=np.int64)
         rows[0], rows[5] = RowKind.TASK, 0
-        for number, launch in enumerate(self.launches):
+        for number, processors in enumerate(self._processors):
             first, last = starts[number], starts[number + 1]
             rows[1, first:last] = number
-            rows[2, last - len(launch.points) : last] = np.arange(len(launch.points))
-            rows[3, last - len(launch.points) : last] = processors_of(launch.points)
-        for placed in self._placed:
+            rows[2, last - len(processors) : last] = np.arange(len(processors))
+            rows[3, last - len(processors) : last] = processors
+        for placed in self._moving:
             fragment, at = placed.fragment, placed.moves
             rows[0, at], rows[3, at], rows[4, at] = fragment.kinds, fragment.processors, placed.region
-            rows[5, at] = fragment.elements * self.regions[placed.region].itemsize
+            rows[5, at] = fragment.elements * self._sizes[placed.region]
         pairs = self._pairs([placed.fragment.edges for placed in self._placed])
         successors = csr(count, pairs)
         carried = self._pairs([placed.fragment.carried for placed in self._placed])
@@ -188,7 +160,7 @@ class ScheduleBuilder:
     def _turns(self, processors: Column) -> Table:
         """The rows of launches in turn: (row, the next one of its processor)."""
         found = [
-            np.arange(self._starts[number + 1] - len(launch.points), self._starts[number + 1])
+            np.arange(self._starts[number + 1] - len(self._processors[number]), self._starts[number + 1])
             for number, launch in enumerate(self.launches)
             if launch.in_turn
         ]
@@ -201,23 +173,37 @@ class ScheduleBuilder:
     def _number_rows(self) -> list[int]:
         """Give all rows their numbers; returns where those of each launch begin, and how many there are."""
         index = {region.id: number for number, region in enumerate(self.regions)}
-        counts = [
-            np.bincount(placed.fragment.serves, minlength=placed.fragment.uses).tolist() for placed in self._placed
-        ]
+        fragments = [placed.fragment for placed in self._placed]
+        uses = np.cumsum([0, *[fragment.uses for fragment in fragments]])
+        # Movements ascend by the use that they serve.
+        serves = _joined([fragment.serves + uses[number] for number, fragment in enumerate(fragments)])
+        counts, following = np.bincount(serves, minlength=uses[-1]).tolist(), uses[:-1].tolist()
+        first, moved, slots = np.zeros((3, uses[-1]), dtype=np.int64)
         starts, count = [0], 0
         for number, launch in enumerate(self.launches):
-            found = [self._placed[index[requirement.region.id]] for requirement in launch.requirements]
-            for slot, placed in enumerate(found):
-                placed.moved.append(count)
-                placed.slots.append(slot)
-                placed.launches.append(number)
-                count += counts[placed.region][len(placed.moved) - 1]
-            for placed in found:
-                placed.first.append(count)
-            count += len(launch.points)
+            found = []
+            for slot, requirement in enumerate(launch.requirements):
+                region = index[requirement.region.id]
+                use = following[region]
+                following[region] += 1
+                moved[use], slots[use] = count, slot
+                count += counts[use]
+                found.append(use)
+            first[found] = count
+            count += len(self._processors[number])
             starts.append(count)
+        task_uses = _joined([f.tasks[:, columns.USE] + uses[number] for number, f in enumerate(fragments)])
+        tasks = first[task_uses] + _joined([fragment.tasks[:, columns.POINT] for fragment in fragments])
+        moves = moved[serves] + np.arange(len(serves)) - np.searchsorted(serves, serves)
+        self._tasks, self._slots = tasks, slots[task_uses]
+        at, behind = 0, 0
         for placed in self._placed:
-            placed.number()
+            own, served = len(placed.fragment.tasks), len(placed.fragment.serves)
+            placed.moves = moves[behind : behind + served]
+            placed.rows = tasks[at : at + own]
+            at, behind = at + own, behind + served
+        for placed in self._moving:
+            placed.rows = np.concatenate((placed.rows, placed.moves))
         return starts
 
     def _instances(self) -> Instances:
@@ -231,35 +217,45 @@ class ScheduleBuilder:
 
     def _accesses(self, count: int) -> tuple[Column, ...]:
         """What every row uses, those of a task by requirement."""
-        starts = np.zeros(count + 1, dtype=np.int64)
-        for placed in self._placed:
-            nodes = placed.nodes()
-            count_items(placed.rows, nodes, starts)
+        starts, rows, nodes = np.zeros(count + 1, dtype=np.int64), self._tasks, self._nodes()
+        count_items(rows, nodes, starts)
+        for placed in self._moving:
             count_items(placed.moves, placed.fragment.accesses, starts)
         starts = np.cumsum(starts)
         cursor, found = starts[:-1].copy(), np.empty((4, starts[-1]), dtype=np.int64)
-        for placed in self._placed:
+        place_items(rows, nodes, np.asarray((1, 2, 3, 4)), np.zeros(4, dtype=np.int64), cursor, found)
+        wanted = np.asarray((columns.INSTANCE, columns.SPACE, columns.WRITES, columns.SLOT))
+        for placed in self._moving:
             added = np.asarray((placed.offset, placed.spaces, 0, 0), dtype=np.int64)
-            nodes = placed.nodes()
-            place_items(placed.rows, nodes, np.asarray((1, 2, 3, 4)), added, cursor, found)
-            wanted = np.asarray((columns.INSTANCE, columns.SPACE, columns.WRITES, columns.SLOT))
             place_items(placed.moves, placed.fragment.accesses, wanted, added, cursor, found)
-        for number, launch in enumerate(self.launches):
-            last = self._starts[number + 1]
-            sort_items(starts, last - len(launch.points), last, found)
         return (starts, *found)
+
+    def _nodes(self) -> Table:
+        """What tasks use, by row and requirement: (number of the use, instance, space, whether it is written, slot)."""
+        tables = [placed.fragment.tasks for placed in self._placed]
+        tasks, counts = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables]), [len(each) for each in tables]
+        found = np.empty((len(tasks), 5), dtype=np.int64)
+        found[:, 0], found[:, 4] = np.arange(len(tasks)), self._slots
+        for column, own, added in (
+            (1, columns.TASK_INSTANCE, [placed.offset for placed in self._placed]),
+            (2, columns.TASK_SPACE, [placed.spaces for placed in self._placed]),
+        ):
+            found[:, column] = tasks[:, own] + np.repeat(np.asarray(added, dtype=np.int64), counts)
+        found[:, 3] = tasks[:, columns.TASK_WRITES]
+        ordered: Table = found[np.lexsort((self._slots, self._tasks))]
+        return ordered
 
     def _transfers(self, count: int) -> tuple[Column, ...]:
         """What every row pushes."""
         starts = np.zeros(count + 1, dtype=np.int64)
-        for placed in self._placed:
+        for placed in self._moving:
             count_items(placed.moves, placed.fragment.transfers, starts)
         starts = np.cumsum(starts)
         cursor, found = starts[:-1].copy(), np.full((6, starts[-1]), -1, dtype=np.int64)
         wanted = np.asarray(
             (columns.SOURCE, columns.TARGET, columns.SPACE, columns.FEEDS, columns.AFTER, columns.FOLLOWS)
         )
-        for placed in self._placed:
+        for placed in self._moving:
             transfers = placed.fragment.transfers
             width = transfers.shape[1] - 1  # no more where all goes direct: nothing follows anything
             added = np.asarray((placed.offset, placed.offset, placed.spaces, 0, 0, 0), dtype=np.int64)
@@ -269,7 +265,7 @@ class ScheduleBuilder:
     def _pieces(self, count: int) -> Pieces:
         """The folds inside collectives."""
         starts, ops = np.zeros(count + 1, dtype=np.int64), dict[int, str]()
-        for placed in self._placed:
+        for placed in self._moving:
             count_items(placed.moves, placed.fragment.pieces, starts)
             for move in np.unique(placed.fragment.pieces[:, columns.NODE]).tolist():
                 ops[int(placed.moves[move])] = placed.fragment.ops[move]
@@ -277,7 +273,7 @@ class ScheduleBuilder:
         cursor, found = starts[:-1].copy(), np.empty((5, starts[-1]), dtype=np.int64)
         wanted = np.asarray((columns.MEMORY, columns.FOLDED, columns.SPACE, columns.FIRST, columns.LAST))
         parts, behind = [np.empty(0, dtype=np.int64)], 0
-        for placed in self._placed:
+        for placed in self._moving:
             added = np.asarray((0, placed.offset, placed.spaces, behind, behind), dtype=np.int64)
             place_items(placed.moves, placed.fragment.pieces, wanted, added, cursor, found)
             parts.append(placed.fragment.parts + placed.offset)
@@ -287,7 +283,7 @@ class ScheduleBuilder:
     def _folds(self) -> dict[int, str]:
         """The operator of each fold."""
         found: dict[int, str] = {}
-        for placed in self._placed:
+        for placed in self._moving:
             folds = np.flatnonzero(placed.fragment.kinds == RowKind.FOLD)
             if len(folds):
                 ops = [placed.fragment.ops[move] for move in folds.tolist()]
@@ -297,7 +293,7 @@ class ScheduleBuilder:
     def _plans(self) -> dict[int, str]:
         """The movement plans of collectives that do not go direct."""
         found = {}
-        for placed in self._placed:
+        for placed in self._moving:
             prices = self.prices(placed.region)
             for move in np.flatnonzero(prices.plans != DIRECT).tolist():
                 name, pieces = NAMES[prices.plans[move]], int(prices.pieces[move])
@@ -308,30 +304,30 @@ class ScheduleBuilder:
         """Give the position of each row, and its simulated start, by what it takes and holds and who waits for it."""
         count = self._starts[-1]
         durations, counts = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
-        for placed in self._placed:
+        for placed in self._moving:
             prices = self.prices(placed.region)
             durations[placed.moves], counts[placed.moves] = prices.durations, np.diff(prices.starts)
         starts = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(counts, out=starts[1:])
-        held = np.zeros((2, starts[-1]), dtype=np.int64)
-        for number, launch in enumerate(self.launches):
+        held, devices = np.zeros((2, starts[-1]), dtype=np.int64), self.network.devices
+        for number, processors in enumerate(self._processors):
             last = self._starts[number + 1]
-            first = last - len(launch.points)
-            durations[first:last] = found = self._task_ns(launch)
-            held[:, starts[first:last]] = self.network.devices[processors_of(launch.points)], found
-        for placed in self._placed:
+            first = last - len(processors)
+            durations[first:last] = found = self._task_ns(number)
+            held[:, starts[first:last]] = devices[processors], found
+        for placed in self._moving:
             prices = self.prices(placed.region)
             behind = np.repeat(starts[placed.moves] - prices.starts[:-1], np.diff(prices.starts))
             held[:, behind + np.arange(len(behind))] = prices.held[:, :2].T
         self.durations = durations
         return order(durations, (starts, held[0], held[1]), successors, self.network.lanes)
 
-    def _task_ns(self, launch: Launch) -> Column:
+    def _task_ns(self, number: int) -> Column:
         """The nanoseconds of a launch's tasks, worked out once for all launches that are alike."""
-        rects = tuple([id(requirement.rects) for requirement in launch.requirements])
-        types = tuple([requirement.region.dtype for requirement in launch.requirements])
+        launch = self.launches[number]
+        uses = tuple([(id(requirement.rects), requirement.region.dtype) for requirement in launch.requirements])
         how = launch.flops, launch.kind, launch.multiplies_in, launch.port
-        key = (rects, types, processors_of(launch.points).tobytes(), how)
+        key = (uses, self._processors[number].tobytes(), how)
         if key not in self._task_times:
             self._task_times[key] = task_ns(launch, self.network.rooflines)
         return self._task_times[key]
@@ -339,7 +335,7 @@ class ScheduleBuilder:
     def prices(self, number: int) -> Prices:
         """Give what the movements of a region cost, found once for all regions that share the fragment."""
         region, fragment = self.regions[number], self._analysed[number]
-        key = (id(fragment), region.itemsize)
+        key = (id(fragment), self._sizes[number])
         if key not in self._prices:
             moves, members = tabulate(fragment, region.bounds, region.itemsize, self.network.line)
             self._prices[key] = price(self.network, region.itemsize, moves, members)
@@ -352,3 +348,9 @@ class ScheduleBuilder:
         # Two points of one launch may use a region twice: a row does not wait for itself.
         translated: Table = pairs[pairs[:, 0] != pairs[:, 1]]
         return translated
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    """Columns, one after the other."""
+    found: Column = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    return found

@@ -112,6 +112,7 @@ class Coordinator:
         self._ranks: dict[bytes, int] = {}
         self._echoes: dict[bytes, int] = {}
         self._exits: dict[int, int] = {}
+        self._goodbyes = 0
         self._agreement = Agreement(world_size, ranks_per_node)
         self._refusals = Refusals()
         self._join_by: float | None = None
@@ -234,13 +235,14 @@ class Coordinator:
         return []
 
     def _goodbye(self, rank: int, now: float) -> list[Instruction]:
+        self._goodbyes += not self._members[rank].ended
         self._members[rank].ended = True
         if rank not in self._exits:
             self._vigil.end(rank)
         fault = self._agreement.end(rank)
         if fault is not None:
             return self._blame(fault, now)
-        if len(self._members) == self._size and all(member.ended for member in self._members.values()):
+        if self._goodbyes == self._size:
             return self._to_all(Goodbye(0, 0))
         return []
 

@@ -186,6 +186,7 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--cores": request.cores,
         "--mapper": request.mapper,
         "--memory": request.memory_bytes,
+        "--compile": request.compiles,
         "--join-timeout": request.join_timeout_s,
         "--hang-timeout": request.hang_timeout_s,
         "--log-dir": None if request.log_dir is None else request.log_dir.absolute(),

@@ -64,6 +64,7 @@ class LaunchRequest:
         max_restarts: how often the run may begin again after a rank or host failed.
         min_nodes: nodes that it may go on with where hosts were lost; None for all.
         memory_bytes: the most that programs may have of each memory; None for all that is there.
+        compiles: whether torch compiles what trainers' bodies call.
         imports: the module whose import the ranks of a host share, where the system lets them; None gives each an
             interpreter of its own.
 
@@ -97,6 +98,7 @@ class LaunchRequest:
     max_restarts: int = 0
     min_nodes: int | None = None
     memory_bytes: int | None = None
+    compiles: bool = False
     imports: str | None = None
 
     def __post_init__(self) -> None:

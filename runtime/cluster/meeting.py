@@ -68,6 +68,7 @@ def terms(request: LaunchRequest) -> tuple[str, ...]:
         "--cores": request.cores,
         "--mapper": request.mapper,
         "--memory": request.memory_bytes,
+        "--compile": request.compiles,
         "--deterministic": request.deterministic,
         "--transport": request.transport,
         "--encrypt-tiles": request.encrypt_tiles,

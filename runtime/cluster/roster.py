@@ -11,6 +11,7 @@ Pure. Nodes whose ranks are children of the coordinator's own process are at hom
 from __future__ import annotations
 
 import signal as signals
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -79,6 +80,7 @@ class Roster:
         self._terms = terms
         self._advice = advice
         self._nodes: dict[bytes, int] = {}
+        self._addresses = {seat.address: node for node, seat in reversed([*enumerate(self.seats)]) if seat.address}
 
     @classmethod
     def at_home(cls, nodes: int, ranks_per_node: int) -> Roster:
@@ -139,6 +141,7 @@ class Roster:
             return [SendTo(identity, refused)], HostFailed(hello.node, f"was refused: {problem}")
         seat.address, seat.logs, seat.identity, seat.heard = hello.address, hello.logs, identity, now
         self._nodes[identity] = hello.node
+        self._addresses[hello.address] = hello.node
         return [SendTo(identity, Admitted(hello.node))], None
 
     def _misplaced(self, hello: AgentHello) -> str | None:
@@ -155,12 +158,12 @@ class Roster:
 
     def _difference(self, hello: AgentHello) -> str | None:
         """Say in what an agent differs from what the run needs of it."""
-        for node, seat in enumerate(self.seats):
-            if node != hello.node and seat.address == hello.address:
-                return (
-                    f"it has address {hello.address}, as host {seat.host} (node {node}); give each host one address "
-                    "that the others reach, with --interface"
-                )
+        node = self._addresses.get(hello.address, hello.node)
+        if node != hello.node:
+            return (
+                f"it has address {hello.address}, as host {self.seats[node].host} (node {node}); give each host one "
+                "address that the others reach, with --interface"
+            )
         if hello.ranks_per_node != self._ranks_per_node:
             return f"expected --ranks-per-node {self._ranks_per_node}, got {hello.ranks_per_node}"
         theirs, ours = dict(_split(hello.terms)), dict(_split(self._terms))
@@ -194,8 +197,8 @@ class Roster:
         """
         if not self.spread:
             return told
-        hosts = [seat.host for seat in self.seats]
-        own = [f"{seat.host}@{seat.address}" if hosts.count(seat.host) > 1 else seat.host for seat in self.seats]
+        hosts = Counter(seat.host for seat in self.seats)
+        own = [f"{seat.host}@{seat.address}" if hosts[seat.host] > 1 else seat.host for seat in self.seats]
         return tuple(own[rank // self._ranks_per_node] for rank in range(len(told)))
 
     def place(self, rank: int) -> str:

@@ -95,6 +95,7 @@ def command(
         encrypt_tiles=request.encrypt_tiles,
         verify_tiles=request.verify_tiles,
         memory_bytes=request.memory_bytes,
+        compiles=request.compiles,
     )
     threads = dict.fromkeys(THREAD_VARIABLES, str(cores * request.processors))
     # Unbuffered, so that output is seen as it is written, and is in the log when a rank is killed.

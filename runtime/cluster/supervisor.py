@@ -26,7 +26,7 @@ from maniple.runtime.cluster.coordinator_event import (
 )
 from maniple.runtime.cluster.restarts.attempt import say
 from maniple.runtime.cluster.terminal.interrupts import Interrupts
-from maniple.runtime.transports.message import ProtocolError, decode, encode, frames
+from maniple.runtime.transports.message import Message, ProtocolError, decode, encode, frames
 from maniple.runtime.transports.proof import KeyGate, be_coordinator
 from maniple.runtime.transports.transport import LOOPBACK
 from maniple.runtime.transports.zeromq import bind, make_socket
@@ -42,6 +42,11 @@ __all__: list[str] = []
 
 # How late the launcher is at most where nothing wakes it.
 TICK_MS = 50
+# How often it looks at most for what nothing tells it: ends of processes, and what it is time for. A look takes longer
+# the more ranks there are, a message does not, and a turn may have taken a single one.
+LOOK_S = 0.01
+# From here on a message that goes to many is held once, whoever of them reads late.
+SHARED_BYTES = 4 << 10
 # Messages of a rank that lie unread, and messages for it that it does not read. It gets one or two a second, and one
 # for each exchange, which it waits for; what it tells beyond these waits at the rank until the launcher reads.
 UNREAD = 1000
@@ -77,6 +82,7 @@ class Supervisor:
         self._clock = clock
         self._interrupts = Interrupts(self.agent.pass_on)
         self._unread: list[bytes] = []
+        self._packed: tuple[Message, list[bytes] | list[zmq.Frame]] | None = None
         self._sources: list[Callable[[], Iterable[Event]]] = []
         self._stack = ExitStack()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -111,8 +117,13 @@ class Supervisor:
 
     def watch(self) -> Finish:
         """Serve the coordinator until the run is over."""
+        looked = -LOOK_S
         while True:
-            for event in (*self._receive(), *self._exits(), *self._signals(), *self._others(), Tick()):
+            events: list[Event] = self._receive()
+            if self._clock() - looked >= LOOK_S or not events:
+                looked = self._clock()
+                events += (*self._exits(), *self._signals(), *self._others(), Tick())
+            for event in events:
                 finish = self._carry_out(self._coordinator.handle(event, self._clock()))
                 if finish is not None:
                     return finish
@@ -164,12 +175,21 @@ class Supervisor:
         return finish
 
     def _send(self, instruction: SendTo) -> None:
-        parts = frames(encode(instruction.message))
         try:
-            self._router.send_multipart([instruction.identity, *parts], zmq.NOBLOCK)
+            self._router.send_multipart(
+                [instruction.identity, *self._pack(instruction.message)], zmq.NOBLOCK, copy=False
+            )
         except zmq.Again:
             # An echo that gives nothing back is silent, which the coordinator sees; any other message must not be lost.
             self._unread.append(instruction.identity)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:  # it left; its process says why
                 raise
+
+    def _pack(self, message: Message) -> list[bytes] | list[zmq.Frame]:
+        """Give the frames of a message; one that goes to many, one after the other, is packed once."""
+        if self._packed is None or self._packed[0] is not message:
+            packed = encode(message)
+            parts = frames(packed)
+            self._packed = message, parts if len(packed) < SHARED_BYTES else [zmq.Frame(part) for part in parts]
+        return self._packed[1]

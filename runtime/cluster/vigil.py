@@ -101,6 +101,7 @@ class _Watched:
     told: float
     progress: int = -1
     waits_since: float | None = None
+    era: int = 0
     excused_until: float = 0.0
     ended: bool = False
     doing: str = ""
@@ -120,6 +121,7 @@ class Vigil:
         self._hang_s = hang_s
         self._silence_s = silence_s
         self._ranks: dict[int, _Watched] = {}
+        self._era = 0  # how many programs have ended: a wait that began before the last of these is none
 
     def admit(self, rank: int, now: float) -> None:
         """Watch a rank from now on."""
@@ -140,8 +142,8 @@ class Vigil:
         watched.excused_until = now + word.patience / 1000 if excused else now
         if not word.waits:
             watched.waits_since = None
-        elif watched.waits_since is None or not fresh:
-            watched.waits_since = now
+        elif watched.waits_since is None or watched.era != self._era or not fresh:
+            watched.waits_since, watched.era = now, self._era
 
     def end(self, rank: int) -> None:
         """Take in that a rank's program ended; its process stays, and its echo with it, until all have.
@@ -149,8 +151,7 @@ class Vigil:
         It may have ended a wait of others, whose word of that is on its way: from here on they wait anew.
         """
         self._ranks[rank].ended = True
-        for watched in self._ranks.values():
-            watched.waits_since = None
+        self._era += 1
 
     def forget(self, rank: int) -> None:
         """Watch a rank no more: its process has ended."""
@@ -204,7 +205,7 @@ class Vigil:
         waiting = [
             (one.waits_since, rank)
             for rank, one in expected.items()
-            if one.waits_since is not None and now - one.told <= WORD_S
+            if one.waits_since is not None and one.era == self._era and now - one.told <= WORD_S
         ]
         waits = {rank for _, rank in waiting}
         return running, waiting, [(one.moved, rank) for rank, one in expected.items() if rank not in waits]

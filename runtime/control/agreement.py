@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import final
 
 from maniple.runtime.control.control import place
 
@@ -32,11 +33,44 @@ class Told:
     text: str
 
 
+@final
+@dataclass(slots=True)
+class _PendingCall:
+    """A call that not all ranks have told.
+
+    Args:
+        digest: of the rank that told it first.
+        told: what ranks told, by rank.
+        parted: whether two of them differ.
+    """
+
+    digest: bytes
+    told: dict[int, Told] = field(default_factory=dict)
+    parted: bool = False
+
+
+@final
+@dataclass(slots=True)
+class _PendingGather:
+    """A gather that not all ranks have joined.
+
+    Args:
+        least: the fewest calls that one of its ranks had made.
+        parts: calls made and payload, by rank.
+    """
+
+    least: int
+    parts: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+
+
 class Agreement:
     """The calls that not all ranks have told yet, and the gathers that not all have joined.
 
     A call on which two ranks differ is judged when all have told it, or after a short patience: the ranks that made
     the same call as most others are right, and where there is no majority those who agree with the lowest rank.
+
+    As long as all agree, what a message takes does not depend on how many ranks there are: only a difference, an end in
+    the midst of others' calls and the last part of a gather are looked at rank by rank.
 
     Args:
         size: number of ranks.
@@ -50,11 +84,14 @@ class Agreement:
         self._size = size
         self._ranks_per_node = ranks_per_node
         self._patience_s = patience_s
+        self._furthest = 0
         self._ended: set[int] = set()
-        self._calls: dict[int, dict[int, Told]] = {}
+        self._ended_after: int | None = None  # the fewest calls, and below gathers, of a rank that has ended
+        self._ended_joined: int | None = None
+        self._calls: dict[int, _PendingCall] = {}
         self._suspects: dict[int, float] = {}
         self._joined = [0] * size
-        self._gathers: dict[int, dict[int, tuple[int, bytes]]] = {}
+        self._gathers: dict[int, _PendingGather] = {}
 
     def call(self, rank: int, sequence: int, told: Told, now: float) -> Fault | None:
         """Take in a call.
@@ -69,13 +106,15 @@ class Agreement:
             return Fault(rank, f"told call {sequence} after call {self.counts[rank]}")
         self.counts[rank] = sequence
         self.last[rank] = told.text
-        self._calls.setdefault(sequence, {})[rank] = told
-        for ended in sorted(self._ended):
-            if self.counts[ended] < sequence:
-                return self._describe_early_end(ended, rank)
-        for parts in self._gathers.values():
-            if rank not in parts and min(count for count, _ in parts.values()) < sequence:
-                return self._describe_parting(min(parts), rank)
+        self._furthest = max(self._furthest, sequence)
+        pending = self._calls.setdefault(sequence, _PendingCall(told.digest))
+        pending.told[rank] = told
+        pending.parted = pending.parted or told.digest != pending.digest
+        if self._ended_after is not None and self._ended_after < sequence:
+            return self._describe_early_end(min(ended for ended in self._ended if self.counts[ended] < sequence), rank)
+        for gather in self._gathers.values():
+            if gather.least < sequence and rank not in gather.parts:
+                return self._describe_parting(min(gather.parts), rank)
         return self._judge(sequence, now)
 
     def tick(self, now: float) -> Fault | None:
@@ -89,26 +128,32 @@ class Agreement:
     def end(self, rank: int) -> Fault | None:
         """Take in that a rank's program ended."""
         self._ended.add(rank)
-        ahead = [other for other in range(self._size) if self.counts[other] > self.counts[rank]]
-        if ahead:
-            return self._describe_early_end(rank, ahead[0])
+        made, joined = self.counts[rank], self._joined[rank]
+        self._ended_after = made if self._ended_after is None else min(self._ended_after, made)
+        self._ended_joined = joined if self._ended_joined is None else min(self._ended_joined, joined)
+        if self._furthest > made:
+            ahead = next(other for other in range(self._size) if self.counts[other] > made)
+            return self._describe_early_end(rank, ahead)
         for sequence in sorted(self._gathers):
-            if rank not in self._gathers[sequence]:
-                return self._describe_gather_end(rank, min(self._gathers[sequence]))
+            if rank not in self._gathers[sequence].parts:
+                return self._describe_gather_end(rank, min(self._gathers[sequence].parts))
         return None
 
     def gather(self, rank: int, payload: bytes) -> Fault | tuple[bytes, ...] | None:
         """Take in a rank's payload for its next gather; give all payloads once they are there."""
         self._joined[rank] += 1
         sequence = self._joined[rank]
-        for ended in sorted(self._ended):
-            if self._joined[ended] < sequence:
-                return self._describe_gather_end(ended, rank)
-        parts = self._gathers.setdefault(sequence, {})
-        parts[rank] = (self.counts[rank], payload)
+        made = self.counts[rank]
+        if self._ended_joined is not None and self._ended_joined < sequence:
+            return self._describe_gather_end(min(each for each in self._ended if self._joined[each] < sequence), rank)
+        gather = self._gathers.setdefault(sequence, _PendingGather(made))
+        gather.least, parts = min(gather.least, made), gather.parts
+        parts[rank] = (made, payload)
         if len(parts) < self._size:
+            if self._furthest == made:
+                return None
             others = (other for other in range(self._size) if self._joined[other] < sequence)
-            ahead = next((other for other in others if self.counts[other] > self.counts[rank]), None)
+            ahead = next((other for other in others if self.counts[other] > made), None)
             return None if ahead is None else self._describe_parting(rank, ahead)
         del self._gathers[sequence]
         for other in range(1, self._size):
@@ -133,14 +178,15 @@ class Agreement:
         return len(self._calls) + len(self._gathers)
 
     def _judge(self, sequence: int, now: float) -> Fault | None:
-        told = self._calls[sequence]
-        groups: dict[bytes, list[int]] = {}
-        for rank in sorted(told):
-            groups.setdefault(told[rank].digest, []).append(rank)
-        if len(groups) == 1:
+        pending = self._calls[sequence]
+        told = pending.told
+        if not pending.parted:
             if len(told) == self._size:
                 del self._calls[sequence]
             return None
+        groups: dict[bytes, list[int]] = {}
+        for rank in sorted(told):
+            groups.setdefault(told[rank].digest, []).append(rank)
         deadline = self._suspects.setdefault(sequence, now + self._patience_s)
         if len(told) < self._size and now < deadline:
             return None
@@ -157,7 +203,7 @@ class Agreement:
 
     def _describe_early_end(self, rank: int, other: int) -> Fault:
         later = self.counts[rank] + 1
-        told = self._calls[later][other]
+        told = self._calls[later].told[other]
         return Fault(rank, f"ended {self._since(rank)}; {self._place(other)} went on to call {later} `{told.text}`")
 
     def _describe_gather_end(self, rank: int, other: int) -> Fault:

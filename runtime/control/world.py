@@ -59,6 +59,7 @@ class World:
         turn: which thread makes its program.
         attempt: how often the run was begun before, and began again since: see `maniple run --max-restarts`.
         memory_bytes: the most that the program may have of each memory, if the launcher was told so.
+        compiles: whether torch compiles what trainers' bodies call, where a trainer does not say.
     """
 
     rank: int
@@ -85,6 +86,7 @@ class World:
     turn: Turn = field(default_factory=Turn)
     attempt: int = 0
     memory_bytes: int | None = None
+    compiles: bool = False
 
     @classmethod
     def solo(cls, processors: int = 1, cores: int | None = None) -> Self:
@@ -216,6 +218,7 @@ def _join(launch: LaunchEnvironment) -> World:
         record=launch.record,
         report=launch.report,
         memory_bytes=launch.memory_bytes,
+        compiles=launch.compiles,
         deterministic=launch.deterministic,
         device=launch.device,
         machine=launch.machine,

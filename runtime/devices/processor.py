@@ -170,6 +170,14 @@ class Processor(ABC):
         """Bind bodies for this processor inside."""
         return nullcontext()
 
+    def apart(self) -> AbstractContextManager[Processor]:
+        """Have one like this inside, for bodies that are tried, whose thread, if it can have one of its own, then ends.
+
+        A thread has a heap of its own. What is small and stays between what a trial has freed would leave holes in it
+        that are too small for the same bodies when they run, so that a step would take more than they do.
+        """
+        return nullcontext(self)
+
     def enqueue(self, work: Work, priority: int, on_any_thread: AnyThreadWork | None = None) -> None:
         """Queue work for the thread; greater priority runs first, then what came first.
 
@@ -271,6 +279,18 @@ class CpuProcessor(Processor):
             event.wait()
         task()
         return DONE
+
+    @contextmanager
+    def apart(self) -> Iterator[Processor]:
+        """See `Processor.apart`; a stepper's processors have no threads."""
+        if self._stepper is not None:
+            yield self
+            return
+        made = CpuProcessor(self.id, self.cores, self._failed)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @final

@@ -107,11 +107,16 @@ class Watch:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """A stretch of work that is not watched: what it took, or keeps, is not of the rest. Then it begins anew."""
+        """A stretch of work that is not watched: what it took, or keeps, is not of the rest. Then it begins anew.
+
+        What lies free on the heap is kept by nobody: it is given back at both ends, for the rest will take it again.
+        """
+        malloc_tuning.give_back()
         before, on_devices = _own(), [allocator.held() for allocator in self._allocators]
         try:
             yield
         finally:
+            malloc_tuning.give_back()
             self._host += max(0, _own() - before)
             self._give_back()
             self._on_devices = [

@@ -3,7 +3,8 @@
 A body is measured once in each form of its arguments, by the allocator of its device:
 
     recorded    a task, in the run in which its trace is recorded
-    rehearsed   an operator's body, on blank tensors, when a step is loaded that leaves a memory little room
+    rehearsed   an operator's body, on blank tensors, when a step is loaded that leaves a memory little room; on a CPU
+                by a thread that ends, so that what it leaves lies in no heap of a step
 
 A processor runs one task at a time, so a memory must have room for the scratch of one task of each of its processors,
 the largest, and for all that bodies keep from when they are bound. Numbers are of the rank that measured them; ranks
@@ -15,6 +16,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -112,15 +114,19 @@ class ScratchTable:
             wait: blocks until an event is set, or raises if it never will be.
         """
         exhausted: list[str] = []
-        for row, processor in _tasks(schedule, processors):
-            launch, point = schedule.launches[int(schedule.launch[row])], int(schedule.point[row])
-            binder = launch.binder
-            if isinstance(binder, Signed) and binder.pure and self.of(schedule, row, processor) is None:
-                forms = _forms(schedule, row)
-                found = _rehearse(binder, point, processor, forms, wait)
-                self._known[_key(launch, point, processor, forms)] = found
-                if found.source == EXHAUSTED:
-                    exhausted.append(schedule.label(row))
+        with ExitStack() as opened:
+            apart: dict[int, Processor] = {}
+            for row, processor in _tasks(schedule, processors):
+                launch, point = schedule.launches[int(schedule.launch[row])], int(schedule.point[row])
+                binder = launch.binder
+                if isinstance(binder, Signed) and binder.pure and self.of(schedule, row, processor) is None:
+                    if processor.id not in apart:
+                        apart[processor.id] = opened.enter_context(processor.apart())
+                    forms = _forms(schedule, row)
+                    found = _rehearse(binder, point, apart[processor.id], forms, wait)
+                    self._known[_key(launch, point, processor, forms)] = found
+                    if found.source == EXHAUSTED:
+                        exhausted.append(schedule.label(row))
         if exhausted:
             more = f" and {len(exhausted) - 1} more" if len(exhausted) > 1 else ""
             warnings.warn(f"scratch of {exhausted[0]}{more} is {EXHAUSTED}", stacklevel=2)

@@ -139,6 +139,7 @@ class ZmqTransport(Transport):
         self._key = secrets.token_hex(16)
         self._guard = guard
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, max(1023, 3 * size + 8))  # one to each peer, two that watch it, and ours
         # A peer's queues are bounded by the copy engine's credits, and a stranger has none.
         most = TILE_FRAME + _SEAL * guard.encrypt
         self._router = make_socket(self._context, zmq.ROUTER, max_bytes=most)

@@ -108,7 +108,7 @@ def _explain(plan: Plan, operator: str) -> Plan:
         return plan
     graph, found = model_of(model, batch if isinstance(batch, int) else None), machine_of(machine)
     told = _with_recomputation(explain(plan, graph, found, operator), graph, operator)
-    return _with_views(told, graph, found, operator)
+    return _with_chain(_with_views(told, graph, found, operator), graph, operator)
 
 
 def _with_views(plan: Plan, graph: Graph, machine: Machine, operator: str) -> Plan:
@@ -119,6 +119,16 @@ def _with_views(plan: Plan, graph: Graph, machine: Machine, operator: str) -> Pl
     reasons = dict(plan.explanation)
     if operator in elided_views(graph, plan, machine, SGD(lr=0.1)):
         reasons[operator] = (*reasons.get(operator, ()), ("task", "none: its result is used where its operand lies"))
+    return replace(plan, explanation=tuple(reasons.items()))
+
+
+def _with_chain(plan: Plan, graph: Graph, operator: str) -> Plan:
+    """The plan that also says with which neighbours an operator is one where torch compiles, or why with none."""
+    from maniple.operators.lowering.fusion.chained_graph import chain_of
+
+    reasons = dict(plan.explanation)
+    told = chain_of(graph, plan, operator)
+    reasons[operator] = (*reasons.get(operator, ()), ("chain, where torch compiles", told))
     return replace(plan, explanation=tuple(reasons.items()))
 
 

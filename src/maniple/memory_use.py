@@ -11,7 +11,7 @@ import torch
 
 from maniple.process.error import RequestError
 from maniple.process.file_entry import Entry
-from maniple.process.malloc_tuning import giving_back
+from maniple.process.malloc_tuning import give_back, giving_back
 from maniple.runtime.observe.peak import Peak, Watch
 
 if TYPE_CHECKING:
@@ -49,9 +49,13 @@ class MemoryUse:
         self._begun = self._rehearsed = False
 
     def begin(self) -> None:
-        """Watch from now on, if it was not watched before: the first step begins."""
+        """Watch from now on, if it was not watched before: the first step begins.
+
+        What lowering and initial values have freed goes back to the system: steps take other sizes, and it would stay.
+        """
         if not self._begun:
             self._begun = True
+            give_back()
             self._watch.begin()
 
     def expect_others(self) -> None:

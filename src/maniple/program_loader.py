@@ -41,6 +41,7 @@ class ProgramLoader:
         weights: where they live.
         runtime: of this rank.
         loaded: by what a program does and its batch size, those that are loaded; newer ones are added.
+        compiled: whether neighbours that the plan maps alike are chains, which torch compiles.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class ProgramLoader:
         weights: Mapping[str, Weight],
         runtime: RankRuntime,
         loaded: dict[tuple[str, int], LoadedProgram],
+        *,
+        compiled: bool = False,
     ) -> None:
         self._graph, self._plan, self._machine, self._optimizer = graph, plan, machine, optimizer
         self._weights, self._runtime, self._loaded = dict(weights), runtime, loaded
-        self._cache = FragmentCache(machine)
+        self._cache, self._compiled = FragmentCache(machine), compiled
         self.flow: WeightFlow | None = None
         """What is under way of steps, where they follow each other without a flush."""
 
@@ -77,7 +80,8 @@ class ProgramLoader:
         held = {name: replace(weight, value=newest.get(name, weight.value)) for name, weight in self._weights.items()}
         graph = self._graph if size == self._graph.batch else self._graph.with_batch(size)
         plan = self._plan if graph is self._graph else self._plan.for_graph(graph)
-        expansion = Expansion(graph, plan, self._machine, held, self._runtime.regions, checked=checked)
+        made = graph, plan, self._machine, held, self._runtime.regions
+        expansion = Expansion(*made, checked=checked, compiled=self._compiled)
         builds: dict[str, Callable[[], Program]] = {
             "step": partial(expansion.training_step, self._optimizer),
             "evaluate": expansion.evaluation,

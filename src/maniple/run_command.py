@@ -30,6 +30,7 @@ __all__: list[str] = []
 @click.option("--bind/--no-bind", default=None, help="Keep ranks to cores.  [default: if they take up all]")
 @click.option("--mapper", metavar="NAME", help="Mapper that the program uses by default.")
 @click.option("--memory", metavar="SIZE", help="The most of each memory, such as 8GiB.  [default: what is there]")
+@click.option("--compile", "compiles", is_flag=True, help="Trainers have torch compile chains of their operators.")
 @click.option("--deterministic", is_flag=True, help="Run launches that are not traced in the order of the program.")
 @click.option("--port", type=int, help="Port of the control socket.  [default: a free one]")
 @click.option("--join-timeout", "join_timeout_s", default=60.0, show_default=True, help="Seconds to wait for ranks.")

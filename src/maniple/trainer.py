@@ -43,6 +43,7 @@ from maniple.runtime.session.telling import Telling
 from maniple.sample_batch import GivenBatch, SampleBatch
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep, Watch
+from maniple.torch_compilation import checked_compilation
 from maniple.trainer_checkpoint import take_stored
 from maniple.trainer_interchange import TrainerInterchange
 
@@ -79,6 +80,7 @@ class Trainer(TrainerInterchange):
         mapper: asked for the processor of every task and weight; default the one that the launcher was given, if any,
             and else the plan's word.
         memory: the most bytes of each memory; default what the launcher was told, or what the machine has.
+        compile: whether torch compiles what chains of operators call; default what the launcher was told.
 
     Raises:
         RequestError: a graph that cannot be trained, or a plan that does not fit it or the world.
@@ -94,9 +96,11 @@ class Trainer(TrainerInterchange):
         world: World | None = None,
         mapper: Mapper | None = None,
         memory: int | None = None,
+        compile: bool | None = None,  # noqa: A002  (torch's word)
     ) -> None:
-        self._asked = None if memory is None else checked_limit(memory)
-        self._begin(graph, plan, optimizer, seed, current() if world is None else world, mapper, None)
+        self._asked, where = None if memory is None else checked_limit(memory), current() if world is None else world
+        self._compiled = checked_compilation(compile, where)
+        self._begin(graph, plan, optimizer, seed, where, mapper, None)
 
     def _begin(
         self,
@@ -114,14 +118,12 @@ class Trainer(TrainerInterchange):
         self.turn = self._world.turn
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)
-        self._mapper = mapper
-        self._optimizer = optimizer
+        self._mapper, self._optimizer = mapper, optimizer
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
         self._watching, self._form = Watch(self._stop), BatchForm.of(graph)
-        self._seed = seed
-        self._log = StepLog()
+        self._seed, self._log = seed, StepLog()
         begin = partial(self._open, stored)
         begin(plan, self._asked) if isinstance(plan, Plan) else self._first_that_fits(plan, self._asked, begin)
 
@@ -149,7 +151,7 @@ class Trainer(TrainerInterchange):
         self.hyper = Hyper(self._optimizer, self._vary)
         self._loaded: dict[tuple[str, int], LoadedProgram] = {}
         made = graph, plan, self.machine, self._optimizer, self._weights, self._runtime
-        self._load = ProgramLoader(*made, self._loaded)
+        self._load = ProgramLoader(*made, self._loaded, compiled=self._compiled)
         self._load("step", graph.batch).replay.keep()
         held, memories = self._weights, self._runtime.memories
         if stored is not None:
@@ -265,8 +267,7 @@ class Trainer(TrainerInterchange):
     def _outputs(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[dict[str, torch.Tensor], int]:
         self._check_open()
         if not self.graph.outputs:
-            msg = f"graph {self.graph.name!r} has no output to evaluate; name one with output(name, tensor)"
-            raise RequestError(msg)
+            raise RequestError(f"graph {self.graph.name!r} has no output to evaluate; name one with output(name, t)")
         names = list(self._load("evaluate", self.graph.batch).inputs)
         given = GivenBatch.of(self._form, args, kwargs, names)
         loaded = self._load("evaluate", given.size)

@@ -104,7 +104,8 @@ class TrainerAdoption(TrainerCheckpoint):
         made = weights(self.graph, plan, machine, self._optimizer, self._runtime.regions)
         new = _settle(old, made, _read_alike(self.graph, self.plan, plan))
         loaded: dict[tuple[str, int], LoadedProgram] = {}
-        load = ProgramLoader(self.graph, plan, machine, self._optimizer, new, self._runtime, loaded)
+        given = self.graph, plan, machine, self._optimizer, new, self._runtime
+        load = ProgramLoader(*given, loaded, compiled=self._compiled)
         try:
             covers = cover(load("step", self.graph.batch).replay.schedule)
             roomy = roomier(machine, self.machine)

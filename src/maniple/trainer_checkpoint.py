@@ -24,6 +24,7 @@ from maniple.runtime.control.world import World, current
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.storage.block_file import BlockReader
 from maniple.runtime.storage.copy_kernels import to_host
+from maniple.torch_compilation import checked_compilation
 from maniple.trainer_inspection import TrainerInspection
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class TrainerCheckpoint(TrainerInspection):
     _saving: Saving | None = None
     _asked: int | None = None
     """The most bytes of each memory, as the program has said last."""
+    _compiled: bool = False
+    """Whether torch compiles what chains of operators call."""
 
     @in_turn
     def save(
@@ -176,6 +179,7 @@ class TrainerCheckpoint(TrainerInspection):
         begin: bool = False,
         seed: int = 0,
         memory: int | None = None,
+        compile: bool | None = None,  # noqa: A002  (torch's word)
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
 
@@ -193,6 +197,7 @@ class TrainerCheckpoint(TrainerInspection):
                 program runs which goes on by itself: with this plan, optimizer and seed.
             seed: of the parameters' initial values, where it begins.
             memory: see `Trainer`.
+            compile: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
@@ -200,6 +205,7 @@ class TrainerCheckpoint(TrainerInspection):
         where = world if world is not None else current()
         trainer = cls.__new__(cls)
         trainer._asked = None if memory is None else checked_limit(memory)  # noqa: SLF001  (its own class)
+        trainer._compiled = checked_compilation(compile, where)  # noqa: SLF001  (its own class)
         agreed = _agree(where, Path(path).absolute(), begin=begin)
         if agreed is None:
             if plan is None or optimizer is None:

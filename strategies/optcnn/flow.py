@@ -26,7 +26,7 @@ import numpy as np
 
 from maniple.process.compilation.compiled import inner, kernel
 from maniple.regions.columns import boxes
-from maniple.regions.columns.boxes import AXES, HIGH, LOW, Boxes
+from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.regions.columns.validity import READ
 from maniple.runtime.schedule.network import ENGINE, LINE, Column, Network, Rates, Wires
 from maniple.strategies.simulation.region_cache import NOWHERE
@@ -65,7 +65,8 @@ class Flows:
         memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         self._folders = memory_of, 1e9 * network.rooflines.launch_s, 1e9 / network.rooflines.bandwidth
         self._numbers: dict[bytes, int] = {}
-        self._cuts: list[Shares] = []
+        self._shares: Shares = np.empty((64, WIDTH))
+        self._starts: Column = np.zeros(64, dtype=np.int64)  # of each cut in the table of shares, and of the next one
         self._times: dict[Layout, tuple[Spans, Spans]] = {}
 
     def find_made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
@@ -95,9 +96,16 @@ class Flows:
         extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
         shares = table[np.argsort(table[:, LOW], kind="stable")].astype(np.float64)
         shares[:, LOW:] /= extents
-        number = self._numbers.setdefault(shares.tobytes(), len(self._cuts))
-        if number == len(self._cuts):
-            self._cuts.append(shares)
+        count = len(self._numbers)
+        number = self._numbers.setdefault(shares.tobytes(), count)
+        if number == count:
+            first = int(self._starts[count])
+            last = first + len(shares)
+            while last > len(self._shares):
+                self._shares = np.concatenate([self._shares, np.empty_like(self._shares)])
+            if count + 2 > len(self._starts):
+                self._starts = np.concatenate([self._starts, np.zeros_like(self._starts)])
+            self._shares[first:last], self._starts[count + 1] = shares, last
         return number
 
     def times_ns(self, layout: Layout, sources: Sequence[int], targets: Sequence[int]) -> Spans:
@@ -111,19 +119,17 @@ class Flows:
         shape, itemsize = layout
         arranged = _arrange(layout if self._copying else ANY)
         moving, always = self._tables(layout if self._copying else ANY)
-        grid = np.ix_(sources, targets)
-        for one, other in np.argwhere(np.isnan(moving[grid])).tolist():
-            made, read = sources[one], targets[other]
-            found = _cost(self._wires, self._folders, arranged, self._cuts[made], self._cuts[read])
-            moving[made, read], always[made, read] = found
-        result: Spans = moving[grid] * (itemsize * prod(shape)) + always[grid]
-        return result
+        made, read = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
+        found: Spans = np.empty((len(made), len(read)))
+        size = float(itemsize * prod(shape))
+        _fill(self._wires, self._folders, arranged, self._shares, self._starts, made, read, size, moving, always, found)
+        return found
 
     def _tables(self, layout: Layout) -> tuple[Spans, Spans]:
         """The nanoseconds of a byte and those of any size from each cut to each, as far as they are known."""
         known = self._times.get(layout) or (np.full((0, 0), np.nan), np.full((0, 0), np.nan))
-        if len(known[0]) < len(self._cuts):
-            more = 2 * len(self._cuts) - len(known[0])
+        if len(known[0]) < len(self._numbers):
+            more = 2 * len(self._numbers) - len(known[0])
             moving, always = (np.pad(table, (0, more), constant_values=np.nan) for table in known)
             known = self._times[layout] = moving, always
         return known
@@ -160,12 +166,48 @@ def _lacking(table: Boxes, held: Boxes, memory_of: Column) -> Boxes:
 
 
 @kernel
-def _cost(wires: Wires, folders: Folders, layout: Rates, made: Shares, read: Shares) -> tuple[float, float]:
-    """The nanoseconds from one cut to another: of a byte of the region, and whatever its size is."""
+def _fill(
+    wires: Wires,
+    folders: Folders,
+    layout: Rates,
+    shares: Shares,
+    starts: Column,
+    sources: Column,
+    targets: Column,
+    size: float,
+    moving: Spans,
+    always: Spans,
+    found: Spans,
+) -> None:
+    """Write the nanoseconds from some cuts of a region to others, and keep what was not known.
+
+    Args:
+        wires: the links.
+        folders: the processors.
+        layout: see `_arrange`.
+        shares: the boxes of all cuts.
+        starts: of each cut its first box; the next one's is one past its last.
+        sources: the numbers of those that are made.
+        targets: the numbers of those that are read.
+        size: the bytes of the region.
+        moving: by both cuts the nanoseconds of a byte of a region; NaN where they are not known.
+        always: by both cuts the nanoseconds whatever its size is.
+        found: by source and target the nanoseconds of this region.
+    """
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
-    latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
-    return _busiest(wires, loads, copied) + folding.max(), 1e9 * latency + begun.max()
+    for row in range(len(sources)):
+        source = sources[row]
+        made = shares[starts[source] : starts[source + 1]]
+        for column in range(len(targets)):
+            target = targets[column]
+            if np.isnan(moving[source, target]):
+                read = shares[starts[target] : starts[target + 1]]
+                loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
+                latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
+                moving[source, target] = _busiest(wires, loads, copied) + folding.max()
+                always[source, target] = 1e9 * latency + begun.max()
+            found[row, column] = moving[source, target] * size + always[source, target]
 
 
 @inner

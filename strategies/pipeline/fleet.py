@@ -8,14 +8,19 @@ Two processors can stand for each other if they are as fast, may hold as much, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.pipeline.team import used
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.pipeline.stage_costs import Floats
+    from maniple.strategies.pipeline.team import Team
 
 __all__: list[str] = []
 
@@ -67,6 +72,22 @@ class Fleet:
                 pairs = [float(speeds[p, q]) for p in own[:2] for q in other[:2] if p != q]
                 found[row, column] = min(pairs, default=np.inf)
         return Fleet(tuple(map(tuple, classes)), found, tuple(share[own[0]] for own in classes))
+
+    def within_limit(self, held_bytes: float | None) -> Fleet:
+        """The fleet whose processors may hold no more than so many bytes; None: what they may."""
+        if held_bytes is None:
+            return self
+        return replace(self, held_bytes=tuple(min(own, held_bytes) for own in self.held_bytes))
+
+    def slowest_between(self, classes: Sequence[int], others: Sequence[int]) -> float:
+        """The bandwidth of the slowest link from processors of some classes to other ones of some classes."""
+        return min(float(self.bandwidth[one, other]) for one in classes for other in others)
+
+    def slowest_within(self, team: Team) -> float:
+        """The bandwidth of the slowest link between processors of a team; infinite of one alone."""
+        own = used(team)
+        pairs = [(one, other) for one in own for other in own if one != other or team[one] > 1]
+        return min((float(self.bandwidth[pair]) for pair in pairs), default=np.inf)
 
 
 def _alike(speeds: Floats, one: int, other: int) -> bool:

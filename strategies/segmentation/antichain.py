@@ -10,6 +10,7 @@ mini-batch soonest; which of these runs, or a plan without a pipeline, the simul
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.pipeline.cost_graph import CostGraph
     from maniple.strategies.pipeline.stage_costs import Order
@@ -48,6 +50,7 @@ class Antichain(AbstractDirectStrategy):
         replicate: whether a stage may run on several processors; by default both are tried.
         memory_bytes: of each processor; by default its share of its memory.
         times: the cost model; by default the problem's.
+        alone: whether pipelines are compared with each other, and not with plans without one.
     """
 
     name: ClassVar[str] = "antichain"
@@ -60,9 +63,10 @@ class Antichain(AbstractDirectStrategy):
         replicate: bool | None = None,
         memory_bytes: float | None = None,
         times: CostModel | None = None,
+        alone: bool = False,
     ) -> None:
         self._stages, self._replicate = stages, replicate
-        self._memory_bytes, self._times = memory_bytes, times
+        self._memory_bytes, self._times, self._alone = memory_bytes, times, alone
 
     def load_compiled(self) -> None:
         """Compile the searches of pipelines and the simulator, or load them."""
@@ -80,35 +84,47 @@ class Antichain(AbstractDirectStrategy):
         found = [*self._candidates(problem, costs, refusals), *self._matched(problem, costs)]
         if not found and refusals:
             raise refusals[0]
-        others = rivals(problem, found)
+        others = [] if self._alone else rivals(problem, found)
         several = [each for each in found if len(each.plan.stages) > 1]
         return choose(problem, self.name, found if others else several or found, others)
 
     def _matched(self, problem: Problem, costs: CostGraph) -> Iterator[Finalist]:
-        """Where processors or links differ, straight pipelines whose stages are matched to them, of each length."""
-        fleet = Fleet.of(problem.machine)
-        if len(fleet.classes) == 1 or self._replicate or self._stages is not None or self._memory_bytes is not None:
+        """Where processors or links differ, pipelines whose stages are matched to them, for each number of them."""
+        fleet = Fleet.of(problem.machine).within_limit(self._memory_bytes)
+        if len(fleet.classes) == 1:
             return
         model, machine = self._times or problem.costs, problem.machine
         firsts = [own[0] for own in fleet.classes]
         taken = tuple(cost_graph(problem.graph, machine, model, first) if first else costs for first in firsts)
-        level = flat(machine, min(len(machine.processors), len(costs.nodes)))
-        for assumption, orders in _explored(problem).items():
-            for parts in micro_batch_counts(problem):
-                given = Assumptions(order=assumption, micro_batches=parts)
-                asked = SegmentationProblem(costs, (level,), False, None, "throughput", given)
-                matching = Matching(asked, taken, fleet)
-                for cut in matching.pipelines():
+        devices = self._devices(machine)
+        for replicate, (assumption, orders), parts in product(
+            self._replicas, _explored(problem).items(), micro_batch_counts(problem)
+        ):
+            level = flat(machine, devices if replicate else min(devices, len(costs.nodes)))
+            given = Assumptions(order=assumption, micro_batches=parts)
+            asked = SegmentationProblem(costs, (level,), replicate, None, "throughput", given)
+            matching = Matching(asked, taken, fleet)
+            for cut in matching.pipelines():
+                if sum(stage.replicas for stage in cut.stages) <= devices:
                     for order in orders if len(cut.stages) > 1 else orders[:1]:
                         yield finalist(problem, self.name, asked, cut, order, matching.times(cut))
+
+    @property
+    def _replicas(self) -> tuple[bool, ...]:
+        """Whether stages have replicas, as far as it is said."""
+        return (False, True) if self._replicate is None else (self._replicate,)
+
+    def _devices(self, machine: Machine) -> int:
+        """The most processors to use."""
+        return len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
 
     def _candidates(self, problem: Problem, costs: CostGraph, refusals: list[RequestError]) -> Iterator[Finalist]:
         """What the partition search finds for each order and number of micro-batches; where nothing, notes why."""
         machine = problem.machine
-        devices = len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
+        devices = self._devices(machine)
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
         wanted = _explored(problem)
-        for replicate in (False, True) if self._replicate is None else (self._replicate,):
+        for replicate in self._replicas:
             level = flat(machine, devices if replicate else min(devices, len(costs.nodes)))
             for assumption, orders in wanted.items():
                 for parts in micro_batch_counts(problem):

@@ -39,16 +39,22 @@ class BaPipe(AbstractDirectStrategy):
         asynchronous: whether processors overlap transfers and both passes by themselves.
         memory_bytes: of each processor; by default its share of its memory.
         times: the cost model; by default the problem's.
+        alone: whether pipelines are compared with each other, and not with plans without one.
     """
 
     name: ClassVar[str] = "bapipe"
     pipelines: ClassVar[bool] = True
 
     def __init__(
-        self, *, asynchronous: bool = False, memory_bytes: float | None = None, times: CostModel | None = None
+        self,
+        *,
+        asynchronous: bool = False,
+        memory_bytes: float | None = None,
+        times: CostModel | None = None,
+        alone: bool = False,
     ) -> None:
         self._asynchronous = asynchronous
-        self._memory_bytes, self._times = memory_bytes, times
+        self._memory_bytes, self._times, self._alone = memory_bytes, times, alone
 
     def load_compiled(self) -> None:
         """Compile the searches of pipelines and the simulator, or load them."""
@@ -75,7 +81,7 @@ class BaPipe(AbstractDirectStrategy):
         if not fitting:
             raise RequestError(f"bapipe: order {problem.order!r} is none of those that it explores, or does not fit")
         found = [self._finalist(problem, each, problem.order or "") for each in fitting]
-        return choose(problem, self.name, found, rivals(problem, found))
+        return choose(problem, self.name, found, [] if self._alone else rivals(problem, found))
 
     def _finalist(self, problem: Problem, candidate: Candidate, order: str) -> Finalist:
         asked = candidate.asked

@@ -46,13 +46,14 @@ class GraphPipe(AbstractDirectStrategy):
     Args:
         replicate: whether a stage may run on several processors; by default both are tried.
         times: the cost model; by default the problem's.
+        alone: whether pipelines are compared with each other, and not with plans without one.
     """
 
     name: ClassVar[str] = "graphpipe"
     pipelines: ClassVar[bool] = True
 
-    def __init__(self, *, replicate: bool | None = None, times: CostModel | None = None) -> None:
-        self._replicate, self._times = replicate, times
+    def __init__(self, *, replicate: bool | None = None, times: CostModel | None = None, alone: bool = False) -> None:
+        self._replicate, self._times, self._alone = replicate, times, alone
 
     def load_compiled(self) -> None:
         """Compile the simulator, or load it."""
@@ -66,7 +67,7 @@ class GraphPipe(AbstractDirectStrategy):
         """
         costs = cost_graph(problem.graph, problem.machine, self._times or problem.costs)
         found = list(self._candidates(problem, costs))
-        return choose(problem, self.name, found, rivals(problem, found))
+        return choose(problem, self.name, found, [] if self._alone else rivals(problem, found))
 
     def _candidates(self, problem: Problem, costs: CostGraph) -> Iterator[Finalist]:
         """The pipelines on all processors and on half of them, in each order, with each number of micro-batches."""

@@ -79,10 +79,10 @@ class OperatorLaunches:
 
     def launch(self, form: LaunchForm, config: OperatorPlan) -> Launch:
         """One of them, under a configuration of its node."""
-        from maniple.operators.lowering.operator_launch import operator_launch  # which needs torch
+        from maniple.operators.lowering.operator_launch import launch_pattern  # which needs torch
 
         placed = place_tasks(self.graph.bound(form.node), config, self._memory_of)
-        return operator_launch(self.graph, form, placed, self.regions, self.backward.shared)
+        return launch_pattern(self.graph, form, placed, self.regions, self.backward.shared).launch
 
     def update(self, name: str, home: WeightHome) -> Launch:
         """The launch that updates a parameter at its home."""

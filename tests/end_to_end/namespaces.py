@@ -95,3 +95,53 @@ def hosts(prefix: str) -> Iterator[tuple[Host, Host]]:
     finally:
         for host in made:
             subprocess.run([IP, "netns", "delete", host.name], capture_output=True, check=False)
+
+
+@contextmanager
+def switched(prefix: str, names: tuple[str, ...]) -> Iterator[tuple[Host, ...]]:
+    """Make hosts of these names on one switch: a bridge in a namespace of its own.
+
+    Args:
+        prefix: of the names of the namespaces, which no other test may use at the same time.
+        names: of the hosts.
+    """
+    tag = f"{prefix}{os.getpid()}"
+    switch = f"{tag}-switch"
+    made = tuple(Host(f"{tag}-{name}", f"v{tag}{end}", f"10.77.0.{end}") for end, name in enumerate(names, 1))
+    try:
+        for name in (switch, *(host.name for host in made)):
+            subprocess.run([IP, "netns", "add", name], check=True)
+        subprocess.run([IP, "-n", switch, "link", "add", "bridge", "type", "bridge"], check=True)
+        subprocess.run([IP, "-n", switch, "link", "set", "bridge", "up"], check=True)
+        for host in made:
+            port = f"p{host.interface[1:]}"
+            peer = ["type", "veth", "peer", "name", port, "netns", switch]
+            subprocess.run([IP, "link", "add", host.interface, "netns", host.name, *peer], check=True)
+            subprocess.run([IP, "-n", switch, "link", "set", port, "master", "bridge", "up"], check=True)
+            for action in (
+                ["addr", "add", f"{host.address}/24", "dev", host.interface],
+                ["link", "set", host.interface, "up"],
+                ["link", "set", "lo", "up"],
+            ):
+                subprocess.run([IP, "-n", host.name, *action], check=True)
+        yield made
+    finally:
+        for name in (switch, *(host.name for host in made)):
+            subprocess.run([IP, "netns", "delete", name], capture_output=True, check=False)
+
+
+@contextmanager
+def named(made: tuple[Host, ...]) -> Iterator[None]:
+    """Have the hosts know each other by name: a file of hosts for each, in place of the computer's."""
+    files = {host.name: Path("/etc/netns") / host.name for host in made}
+    known = "".join(f"{host.address} {host.name.rpartition('-')[2]}\n" for host in made)
+    try:
+        for folder in files.values():
+            folder.mkdir(parents=True)
+            # Who asks for the names of addresses would wait for servers that are not there.
+            (folder / "resolv.conf").write_text("options timeout:1 attempts:1\n")
+            (folder / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
+        yield
+    finally:
+        for folder in files.values():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -90,18 +91,40 @@ def test_the_real_program_starts_agents(
     assert list((tmp_path / "kept").rglob("*.key")) == []
 
 
-def started(pair: tuple[Host, Host], folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    """Start a launcher on the first host, with a folder of programs that stand for those that reach hosts."""
+def check_look(status: int, out: str, err: str) -> None:
+    """What doctor says of two hosts that one link joins."""
+    assert status == 0, out + err
+    told = {one["name"]: one for one in json.loads(out)["findings"]}
+    assert told["alpha - beta"]["ok"]
+    assert {"alpha", "beta"} <= told.keys()
+
+
+def test_doctor_looks_at_hosts_that_the_real_ssh_reaches(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    programs = becomes_real(tmp_path, "ssh")
+    look = [sys.executable, "-m", "maniple.cli", "doctor", "--hosts", HOSTS, "--json"]
+    with servers(pair, tmp_path):
+        check_look(*ended(pair[0].start(*look, PATH=f"{programs}:{os.environ['PATH']}")))
+
+
+def started(
+    pair: tuple[Host, Host], folder: Path, *arguments: str, looks: bool = False, **variables: str
+) -> subprocess.Popen[str]:
+    """Start a launcher, or a look, on the first host, with programs that stand for those that reach hosts."""
     programs = folder / "bin"
     programs.mkdir()
     for name in ("ssh", "srun", "mpirun"):
         file = programs / name
         file.write_text(f"#!{sys.executable}\n" + (HERE / "fake_starter.py").read_text())
         file.chmod(0o755)
+    package = folder / "python" / "ray"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text((HERE / "fake_ray.py").read_text())
     known = " ".join(f"{host.address}={host.name}" for host in pair)
     path = f"{programs}:{os.environ['PATH']}:{Path(IP).parent}"
-    run = [sys.executable, "-m", "maniple.cli", "run", "--cores", "1", "--log-dir", str(folder / "logs")]
+    run = [sys.executable, "-m", "maniple.cli"]
+    run += ["doctor"] if looks else ["run", "--cores", "1", "--log-dir", str(folder / "logs")]
     told = {"PATH": path, "FAKE_HOSTS": known, "FAKE_WORDS": str(folder / "words"), **variables}
+    told["PYTHONPATH"] = ":".join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return pair[0].start(*run, *arguments, **told)
 
 
@@ -120,8 +143,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
         (("--hosts", HOSTS), {}, 2),
         (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}, 1),
         (("--launcher", f"mpi:{HOSTS}"), {}, 1),
+        (("--launcher", "ray"), {}, 1),
     ],
-    ids=["ssh", "slurm", "mpi"],
+    ids=["ssh", "slurm", "mpi", "ray"],
 )
 def test_a_launcher_starts_one_agent_on_each_host(
     pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str], commands: int
@@ -132,6 +156,10 @@ def test_a_launcher_starts_one_agent_on_each_host(
     words = (tmp_path / "words").read_text().splitlines()
     assert len(words) == commands
     assert not re.search(r"[0-9a-f]{32}", "".join(words))  # the key is on no command line
+
+
+def test_doctor_looks_at_hosts_through_a_launcher(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    check_look(*ended(started(pair, tmp_path, "--hosts", HOSTS, "--json", looks=True)))
 
 
 def test_what_a_rank_elsewhere_raises_is_the_status_of_the_run(pair: tuple[Host, Host], tmp_path: Path) -> None:
@@ -155,8 +183,9 @@ def test_a_host_that_cannot_be_reached_is_named(pair: tuple[Host, Host], tmp_pat
     [
         (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}),
         (("--launcher", f"mpi:{HOSTS}"), {}),
+        (("--launcher", "ray"), {}),
     ],
-    ids=["slurm", "mpi"],
+    ids=["slurm", "mpi", "ray"],
 )
 def test_an_agent_that_ends_before_it_comes_is_named_at_once(
     pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str]
@@ -168,6 +197,16 @@ def test_an_agent_that_ends_before_it_comes_is_named_at_once(
     assert status == 1
     assert time.monotonic() - start < 60
     assert re.search(r"error: host 10.77.0.2 \(node 1, ranks 1\) has no agent: it ended with exit status 1 before", err)
+
+
+def test_hosts_that_ray_does_not_give_end_the_run_with_what_was_asked_for(
+    pair: tuple[Host, Host], tmp_path: Path
+) -> None:
+    run = started(pair, tmp_path, "--join-timeout", "60", "--launcher", "ray", STEPS, FAKE_TAKEN="1")
+    status, _, err = ended(run)
+    assert status == 1
+    assert "error: host 10.77.0.1 (node 0, ranks 0) has no agent" in err
+    assert re.search(r"Ray gave no placement group of .*node:10.77.0.2.* within 60 s", err)
 
 
 def test_an_interrupt_of_the_launcher_ends_all_hosts(pair: tuple[Host, Host], tmp_path: Path) -> None:

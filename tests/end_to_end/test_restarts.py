@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from namespaces import IP, hosts, reason
+from namespaces import IP, Host, hosts, reason, switched
 
 WHY = reason()
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "persistent.py"
+
 STEPS = 11
 
 
@@ -81,39 +83,75 @@ def test_so_does_one_whose_agents_users_start(tmp_path: Path, expected: dict[int
     check_killed([tuple(json.loads(line)) for line in out.splitlines() if line.startswith("[")], said, expected)
 
 
-@pytest.mark.skipif(WHY is not None, reason=str(WHY))
-def test_a_run_whose_host_is_lost_goes_on_with_those_that_are_left(tmp_path: Path, expected: dict[int, float]) -> None:
-    """The interface of a host goes down in the middle of a step; the other goes on alone."""
-    programs = tmp_path / "bin"
+def cut_short(
+    among: tuple[Host, ...], folder: Path, *options: str, frontier: Path | None = None
+) -> tuple[list[tuple[int, float]], list[str], str]:
+    """Run on the first two of some hosts, the second of which is cut off in the midst of a step.
+
+    Gives steps and losses, what else the program printed, and what was said; the run has ended well.
+    """
+    programs = folder / "bin"
     programs.mkdir()
     (programs / "ssh").write_text(f"#!{sys.executable}\n" + (SCRIPT.parent.parent / "fake_starter.py").read_text())
     (programs / "ssh").chmod(0o755)
-    with hosts("r") as pair:
-        known = " ".join(f"{host.address}={host.name}" for host in pair)
-        where = ["--hosts", ",".join(host.address for host in pair), "--nnodes", "2", "--min-nodes", "1"]
-        again = ["--max-restarts", "1", "--cores", "1", "--log-dir", str(tmp_path / "logs")]
-        program = [str(SCRIPT), str(tmp_path / "saved"), str(STEPS), "wait"]
-        process = pair[0].start(
-            *(sys.executable, "-m", "maniple.cli", "run", *where, *again, *program),
-            PATH=f"{programs}:{os.environ['PATH']}:{Path(IP).parent}",
-            FAKE_HOSTS=known,
-            FAKE_WORDS=str(tmp_path / "words"),
-        )
-        try:
-            losses = []
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("["):
-                    losses.append(tuple(json.loads(line)))
-                    if len(losses) == 8:
-                        pair[1].cut()
-            _, said = process.communicate(timeout=60)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    where = ["--hosts", ",".join(host.address for host in among), "--nnodes", "2", "--max-restarts", "1", *options]
+    program = [str(SCRIPT), str(folder / "saved"), str(STEPS), "wait", *([] if frontier is None else [str(frontier)])]
+    process = among[0].start(
+        *(sys.executable, "-m", "maniple.cli", "run", *where, "--cores", "1", "--log-dir", str(folder / "logs")),
+        *program,
+        PATH=f"{programs}:{os.environ['PATH']}:{Path(IP).parent}",
+        FAKE_HOSTS=" ".join(f"{host.address}={host.name}" for host in among),
+        FAKE_WORDS=str(folder / "words"),
+    )
+    losses: list[tuple[int, float]] = []
+    others: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if not line.startswith("["):
+                others.append(line.strip())
+                continue
+            losses.append(tuple(json.loads(line)))
+            if len(losses) == 8:
+                among[1].cut()
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, said
     assert [step for step, _ in losses] == [*range(8), *range(6, STEPS)]
-    assert dict(losses) == pytest.approx(expected, rel=1e-10)  # one rank sums in another order than two
     assert "host beta (node 1, ranks 1) has not answered" in said
     assert re.search(r"  1: 2 ranks, .*, steps 0 to 8; host beta", said)
+    return losses, others, said
+
+
+@pytest.mark.skipif(WHY is not None, reason=str(WHY))
+def test_a_run_whose_host_is_lost_goes_on_with_those_that_are_left_by_a_plan_for_them(
+    tmp_path: Path, expected: dict[int, float]
+) -> None:
+    """The interface of a host goes down in the middle of a step; the other goes on alone, by another plan of it."""
+    import maniple as mp
+
+    network = runpy.run_path(str(SCRIPT))["network"]
+    frontiers = [
+        mp.search(network(), mp.Machine.preset(f"cpu:{ranks}x1"), strategy="pareto", objective="pareto")
+        for ranks in (1, 2)
+    ]
+    (frontiers[0] | frontiers[1]).save(tmp_path / "frontier.json")
+    with hosts("r") as pair:
+        losses, plans, said = cut_short(pair, tmp_path, "--min-nodes", "1", frontier=tmp_path / "frontier.json")
+    assert plans == ["plan for 2", "plan for 1"]
+    assert dict(losses) == pytest.approx(expected, rel=1e-10)  # other plans sum in other orders
     assert re.search(rf"  2: 1 ranks, .*, steps 6 to {STEPS}; done", said)
+
+
+@pytest.mark.skipif(WHY is not None, reason=str(WHY))
+def test_a_spare_host_takes_the_place_of_one_that_is_lost(tmp_path: Path, expected: dict[int, float]) -> None:
+    """With as many ranks as before the losses are those of the run in which nothing failed, bit for bit."""
+    with switched("s", ("alpha", "beta", "gamma")) as made:
+        losses, _, said = cut_short(made, tmp_path)
+    assert losses == [(step, expected[step]) for step in (*range(8), *range(6, STEPS))]
+    assert re.search(rf"  2: 2 ranks, .*, steps 6 to {STEPS}; done", said)
+    cost = re.search(r"cost: (\d) steps to be done again, .* until all had joined again, .* s in all", said)
+    assert cost is not None, said
+    assert cost[1] == "2"

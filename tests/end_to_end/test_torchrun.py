@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from namespaces import Host, hosts, reason
+from namespaces import Host, hosts, named, reason
 
 WHY = reason()
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
@@ -34,19 +33,8 @@ pytestmark = [
 def pair() -> Iterator[tuple[Host, Host]]:
     if WHY is not None:
         pytest.skip(WHY)
-    with hosts("r") as made:
-        files = {host.name: Path("/etc/netns") / host.name for host in made}
-        try:
-            for (
-                folder
-            ) in files.values():  # torch asks for the names of addresses, and waits for servers that are not there
-                folder.mkdir(parents=True)
-                (folder / "resolv.conf").write_text("options timeout:1 attempts:1\n")
-                (folder / "hosts").write_text("127.0.0.1 localhost\n10.77.0.1 alpha\n10.77.0.2 beta\n")
-            yield made
-        finally:
-            for folder in files.values():
-                shutil.rmtree(folder, ignore_errors=True)
+    with hosts("r") as made, named(made):
+        yield made
 
 
 def companions() -> set[int]:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from placed_program import Placed
 from thread_ranks import run_on_worlds
-from trained_networks import NETWORKS, Training, trained
+from trained_networks import NETWORKS, SHORT, Training, trained
 
 import maniple as mp
 from maniple.mappers.registry import make_mapper
@@ -44,7 +44,7 @@ def train(name: str, strategy: str, worlds: list[World]) -> Training:
     def body(world: World) -> Training:
         machine = mp.Machine.cpu(1, ranks=count)
         plan = mp.search(network.graph("float64"), machine, strategy=strategy, seed=3)
-        return trained(network, "float64", plan, world)
+        return trained(network, "float64", plan, world, SHORT)
 
     first, *rest = run_on_worlds(worlds, body)
     assert all(other.losses == first.losses for other in rest)

@@ -18,7 +18,7 @@ from pipelined_step import forward_then_backward, one_forward_one_backward, pipe
 from planned_step import plans, program
 from test_lanes import RUNS, clocks, has_ended, together, touches
 from thread_ranks import run_on_worlds
-from trained_networks import NETWORKS, OPTIMIZER, Training, trained
+from trained_networks import NETWORKS, OPTIMIZER, SHORT, Training, trained
 
 import maniple as mp
 from maniple.operators.lowering.step_program import FragmentCache, lower
@@ -324,7 +324,7 @@ def train(
 ) -> Training:
     def body(world: World) -> Training:
         found = mp.search(NETWORKS[name].graph("float32"), host_machine(world), strategy=strategy, seed=5)
-        return trained(NETWORKS[name], "float32", found, world)
+        return trained(NETWORKS[name], "float32", found, world, SHORT)
 
     monkeypatch.setattr(rank_instances, "plan_memory", plan)
     return run_on_worlds(worlds, body)[0]

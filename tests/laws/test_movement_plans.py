@@ -10,7 +10,7 @@ import pytest
 import torch
 from levelled import levelled, paired
 from thread_ranks import run_on_worlds
-from trained_networks import NETWORKS, OPTIMIZER, Training, judged, trained
+from trained_networks import NETWORKS, OPTIMIZER, SHORT, Training, judged, trained
 
 import maniple as mp
 from maniple.models import model
@@ -59,7 +59,7 @@ def on_all(
 
     def body(world: World) -> Training:
         plan = mp.search(network.graph("float64"), host_machine(world), strategy=strategy, seed=3)
-        return trained(network, "float64", plan, world)
+        return trained(network, "float64", plan, world, SHORT)
 
     ranks, hosts = 1 + machine.memories[-1].rank, len(machine.hosts)
     worlds = local_worlds(
@@ -96,7 +96,7 @@ def test_plans_give_the_losses_of_one_processor_and_the_bytes_that_were_predicte
 
 def check(found: list[list[Training]]) -> None:
     """Hold what was found against each other to the bit, and against plain torch."""
-    alone = judged("mlp13", "float64")
+    alone = judged("mlp13", "float64", SHORT)
     for trainings in found:
         for training, first in zip(trainings, found[0], strict=True):
             assert training.losses == first.losses

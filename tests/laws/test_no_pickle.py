@@ -10,7 +10,7 @@ import numba.core.serialize
 import pytest
 from placed_program import Placed, opened
 from thread_ranks import run_on_ranks
-from trained_networks import NETWORKS, trained
+from trained_networks import NETWORKS, SHORT, trained
 
 import maniple as mp
 from maniple.runtime.control.world import World
@@ -40,7 +40,7 @@ def test_training_needs_no_pickle() -> None:
 
     def body(world: World) -> int:
         plan = mp.search(network.graph("float32"), host_machine(world), strategy="expert")
-        return trained(network, "float32", plan, world).moved[-1][1]
+        return trained(network, "float32", plan, world, SHORT).moved[-1][1]
 
     assert min(run_on_ranks(2, body)) > 0
 

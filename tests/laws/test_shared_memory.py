@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from thread_ranks import run_on_worlds
-from trained_networks import NETWORKS, Training, trained
+from trained_networks import NETWORKS, SHORT, Training, trained
 
 import maniple as mp
 from maniple.regions.index_space import IndexSpace
@@ -36,7 +36,7 @@ def on_all(
 
     def body(world: World) -> Training:
         plan = mp.search(network.graph("float64"), host_machine(world), strategy=strategy, seed=3)
-        return trained(network, "float64", plan, world)
+        return trained(network, "float64", plan, world, SHORT)
 
     worlds = local_worlds(ranks, hosts, processors, shuffle=shuffle, shared=shared, hosts=hosts)
     return run_on_worlds(worlds, body)

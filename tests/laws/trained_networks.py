@@ -15,6 +15,8 @@ from maniple.models import digits_cnn
 Parameters = Mapping[str, torch.Tensor]
 
 STEPS = 20
+SHORT = 8
+"""Steps where runs of ours are held against each other to the bit: each program, of both batch sizes, runs again."""
 OPTIMIZER = mp.SGD(lr=0.05, momentum=0.9, weight_decay=0.01)
 SEED = 3
 
@@ -52,9 +54,9 @@ class Network:
         y = torch.randint(self.classes, (size,), generator=chance)
         return {"x": x.to(getattr(torch, dtype)), "y": y}
 
-    def batches(self, dtype: str) -> list[dict[str, torch.Tensor]]:
+    def batches(self, dtype: str, steps: int = STEPS) -> list[dict[str, torch.Tensor]]:
         """The batches of the steps: two epochs, the last batch of each smaller."""
-        sizes = ([self.batch] * (STEPS // 2 - 1) + [self.last]) * 2
+        sizes = ([self.batch] * (steps // 2 - 1) + [self.last]) * 2
         return [self.samples(step, size, dtype) for step, size in enumerate(sizes)]
 
 
@@ -140,13 +142,13 @@ class Training:
     moved: tuple[tuple[int, int], ...] = ()
 
 
-def trained(network: Network, dtype: str, plan: mp.Plan, world: object) -> Training:
+def trained(network: Network, dtype: str, plan: mp.Plan, world: object, steps: int = STEPS) -> Training:
     """Train under a plan, on this rank of a world."""
     with mp.Trainer(network.graph(dtype), plan, optimizer=OPTIMIZER, seed=SEED, world=world) as trainer:  # type: ignore[arg-type]
         start = trainer.parameters()
         moved = []
         losses = []
-        for batch in network.batches(dtype):
+        for batch in network.batches(dtype, steps):
             losses.append(trainer.step(**batch))
             found = trainer.bytes()
             moved.append((found["predicted"], found["measured"]))
@@ -157,7 +159,7 @@ def trained(network: Network, dtype: str, plan: mp.Plan, world: object) -> Train
 
 
 @cache
-def judged(name: str, dtype: str) -> Training:
+def judged(name: str, dtype: str, steps: int = STEPS) -> Training:
     """Train with plain torch, from the parameters that one processor starts with."""
     network = NETWORKS[name]
     graph = network.graph(dtype)
@@ -169,7 +171,7 @@ def judged(name: str, dtype: str) -> Training:
         mine.values(), lr=OPTIMIZER.lr, momentum=OPTIMIZER.momentum, weight_decay=OPTIMIZER.weight_decay
     )
     losses = []
-    for batch in network.batches(dtype):
+    for batch in network.batches(dtype, steps):
         descent.zero_grad()
         loss = F.cross_entropy(network.forward(mine, batch["x"]), batch["y"])
         loss.backward()

@@ -101,6 +101,7 @@ def make_request(place: RankPlace, told: Mapping[str, object]) -> LaunchRequest:
         encrypt_tiles=place.encrypt_tiles,
         verify_tiles=place.verify_tiles,
         memory_bytes=place.memory_bytes,
+        compiles=place.compiles,
         bind=False,  # cores are torchrun's to divide
         machine=None if place.machine is None else Path(place.machine),
         spread=place.nodes > 1,

@@ -1,6 +1,7 @@
 """Trains with checkpoints and a loader, and goes on by itself: `FOLDER STEPS FAULT`, FAULT `none`, `kill` or `wait`.
 
-What fails does so in the first attempt, on the last rank, as step 7 has been done. Rank 0 prints `[step, loss]`.
+What fails does so in the first attempt, on the last rank, as step 7 has been done. Rank 0 prints `[step, loss]`. Where
+the file of a frontier follows, the plan is its leanest for as many ranks as there are; else it is searched for.
 """
 
 from __future__ import annotations
@@ -38,9 +39,19 @@ def network() -> mp.Graph:
     return g
 
 
-def main(folder: Path, steps: int, fault: str) -> None:
+def leanest(frontier: mp.Frontier) -> mp.Plan:
+    """The plan of a frontier that takes the least memory."""
+    return min(frontier.points, key=lambda point: point.peak_memory_bytes).plan
+
+
+def main(folder: Path, steps: int, fault: str, frontier: str | None = None) -> None:
     graph, world = network(), mp.world()
-    plan = mp.search(graph, mp.Machine.detect(), strategy="data_parallel")
+    if frontier is None:
+        plan = mp.search(graph, mp.Machine.detect(), strategy="data_parallel")
+    else:
+        plan = leanest(mp.Frontier.load(frontier).at(devices=world.size))
+        if world.rank == 0:
+            print(f"plan for {len({p for _, each in plan.operators for p in each.processors})}", flush=True)  # noqa: T201
     with mp.Trainer.resume(folder, graph, plan, optimizer=mp.optim.AdamW(lr=0.01), begin=True, seed=3) as trainer:
         loader = mp.data.Loader(Samples(), 12, seed=5, start=trainer.position)
         while True:
@@ -61,4 +72,4 @@ def main(folder: Path, steps: int, fault: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import maniple as mp
-from maniple.operators.lowering.precision import apply_semantics, is_scaled
+from maniple.operators.lowering.precision import PRECISIONS, apply_semantics, is_scaled
 from maniple.operators.lowering.script import training_script
 from maniple.operators.precision.autocast_policy import names_dtype, policy_of
 
@@ -87,3 +87,46 @@ def test_a_graph_without_products_is_refused() -> None:
     )
     with pytest.raises(mp.RequestError, match="'no product' has no product that could be of halves; leave it out"):
         apply_semantics(graph, {"precision": "bf16"})
+
+
+def squared(value: torch.Tensor) -> torch.Tensor:
+    """A function of a user's, for which nobody says what halves do to it."""
+    return value * value
+
+
+@pytest.mark.parametrize("said", ["bf16", "fp16"])
+def test_an_operator_of_a_user_stays_float32(said: str) -> None:
+    """It reads the halves of a product as float32, and what it gives is float32; both train."""
+    graph = mp.Graph("own")
+    x, y = graph.input("x", (4, 3)), graph.input("y", (4,), dtype="int64")
+    (own,) = graph.call(squared, graph.linear(x, 5))
+    graph.output("own", own)  # what products alone read is rounded where it is made
+    graph.loss(graph.cross_entropy(graph.linear(own, 2), y))
+    found = apply_semantics(graph, {"precision": said})
+    dtypes = {node.name: found.tensors[node.results[0]].dtype for node in found.nodes}
+    assert dtypes == {**dict.fromkeys(dtypes, "float32"), "linear": PRECISIONS[said], "linear_1": PRECISIONS[said]}
+    plan = mp.search(graph, mp.Machine.preset("cpu:1"), semantics={"precision": said})
+    (world,) = mp.testing.local_worlds(1)
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(0.1), world=world) as trainer:
+        losses = [trainer.step(torch.ones(4, 3), torch.tensor([0, 1, 1, 1])) for _ in range(4)]
+    assert losses[3] < losses[0]
+
+
+class Casting(nn.Module):
+    """Enters autocast by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            scores = self.last(x)
+        return nn.functional.cross_entropy(scores.float(), y)
+
+
+def test_a_module_that_enters_autocast_is_refused_by_name() -> None:
+    with pytest.raises(
+        mp.RequestError, match=r"autocast cannot be imported, under which .*linear.* runs; two ways out"
+    ):
+        mp.from_torch(Casting(), (torch.randn(5, 6), torch.randint(3, (5,))))

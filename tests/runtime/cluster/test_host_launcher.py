@@ -14,7 +14,9 @@ from maniple.process import environment
 from maniple.process.error import RequestError
 from maniple.runtime.cluster.host_launcher import HostLauncher, agent_command
 from maniple.runtime.cluster.launcher import LaunchRequest
+from maniple.runtime.cluster.launchers import ray as ray_launcher
 from maniple.runtime.cluster.launchers.mpi import MpiLauncher
+from maniple.runtime.cluster.launchers.ray import RayHost, RayLauncher
 from maniple.runtime.cluster.launchers.slurm import SlurmLauncher, expand
 from maniple.runtime.cluster.launchers.ssh import SshLauncher
 
@@ -73,6 +75,59 @@ def test_mpirun_starts_one_process_on_each_host(request_of_two: LaunchRequest) -
     line = " ".join(argv[:begin])
     assert line.startswith("mpirun -n 2 --host alpha,beta --map-by node --bind-to none --wdir ")
     check_agent(list(argv[begin:]), request_of_two, None)
+
+
+CLUSTER = [RayHost("10.0.0.1", 0, 0), RayHost("10.0.0.2", 8, 4), RayHost("10.0.0.3", 3, 0), RayHost("10.0.0.4", 16, 4)]
+
+
+@pytest.fixture
+def cluster_of_ray(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A cluster of four nodes, the first of which is to be left alone; gives the addresses that were asked."""
+    asked: list[str] = []
+
+    def ask(address: str) -> list[RayHost]:
+        asked.append(address)
+        return CLUSTER
+
+    monkeypatch.setattr(ray_launcher, "ask_hosts", ask)
+    return asked
+
+
+def test_ray_starts_one_program_that_has_an_actor_on_each_host(
+    request_of_two: LaunchRequest, cluster_of_ray: list[str]
+) -> None:
+    (argv,) = commands(RayLauncher("10.0.0.1:6379"), request_of_two)
+    assert argv[:4] == (sys.executable, "-m", "maniple.runtime.cluster.launchers.ray_actors", "start")
+    begin = argv.index("--")
+    told = dict(zip(argv[4:begin:2], argv[5:begin:2], strict=True))
+    assert (told["--address"], told["--hosts"], told["--cpus"]) == ("10.0.0.1:6379", "10.0.0.2,10.0.0.3", "3,3")
+    agent, at = argv[begin + 1 :], int(told["--node-at"])
+    check_agent([*agent[:at], "--node-rank", "1", *agent[at:]], request_of_two, 1)
+    assert set(cluster_of_ray) == {"10.0.0.1:6379"}
+
+
+def test_ray_gives_the_cores_that_are_asked_for_or_all_of_a_node(
+    request_of_two: LaunchRequest, cluster_of_ray: list[str]
+) -> None:
+    (argv,) = commands(RayLauncher(), replace(request_of_two, cores=None, ranks_per_node=1))
+    assert argv[argv.index("--cpus") + 1] == "8,3"
+    (argv,) = commands(RayLauncher(), replace(request_of_two, device="cuda"))
+    assert argv[argv.index("--hosts") + 1] == "10.0.0.2,10.0.0.4"
+    assert argv[argv.index("--gpus") + 1] == "3"
+
+
+def test_ray_is_asked_again_once_a_host_is_lost(request_of_two: LaunchRequest, cluster_of_ray: list[str]) -> None:
+    launcher = RayLauncher()
+    assert launcher.count() == 3
+    assert launcher.without(["10.0.0.2"]).hosts(request_of_two) == ("10.0.0.3", "10.0.0.4")
+    assert len(cluster_of_ray) == 2
+    with pytest.raises(RequestError, match=r"expected 2 nodes of 3 cores and 0 GPUs .* has 1 of: 10\.0\.0\.1"):
+        launcher.without(["10.0.0.2", "10.0.0.3"]).hosts(request_of_two)
+
+
+def test_a_client_of_ray_is_refused() -> None:
+    with pytest.raises(RequestError, match="launcher ray: expected HOST:PORT of the cluster's head, got 'ray://h:1'"):
+        RayLauncher("ray://h:1")
 
 
 def test_a_batch_script_allocates_the_hosts_and_runs_inside(request_of_two: LaunchRequest, tmp_path: Path) -> None:

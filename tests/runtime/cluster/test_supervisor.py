@@ -11,13 +11,14 @@ import pytest
 from stranger import Stranger
 
 from maniple.process.error import RunError
-from maniple.runtime.cluster import agent
+from maniple.runtime.cluster import agent, supervisor
 from maniple.runtime.cluster.coordinator import Coordinator
+from maniple.runtime.cluster.coordinator_event import Event, Finish, Instruction, SendTo
 from maniple.runtime.cluster.launcher import Launcher, RankCommand, RankProcess, Streams
 from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.phase import Phase
 from maniple.runtime.cluster.supervisor import Supervisor
-from maniple.runtime.transports.message import PROTOCOL, Failed, Hello, encode
+from maniple.runtime.transports.message import PROTOCOL, Failed, Hello, Message, Stop, encode
 
 
 class Elsewhere(RankProcess):
@@ -74,6 +75,27 @@ def test_what_was_reaped_is_sent_no_signal(tmp_path: Path, monkeypatch: pytest.M
         process.kill()
         assert not process.pass_on(signal.SIGUSR1, group=False)
         assert len(killed) == 1
+
+
+def test_what_goes_to_many_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[Message] = []
+
+    def pack(message: Message) -> bytes:
+        packed.append(message)
+        return encode(message)
+
+    class Telling:
+        """Decides to tell a hundred of the same end, short and long, and ends."""
+
+        def handle(self, event: Event, now: float) -> list[Instruction]:
+            ends = [Stop("short"), Stop("long" * 5000)]
+            told: list[Instruction] = [SendTo(b"%d" % rank, end) for end in ends for rank in range(100)]
+            return [*told, Finish(0, None, None)]
+
+    monkeypatch.setattr(supervisor, "encode", pack)
+    with Supervisor(Telling(), "0" * 32, None) as watching:  # type: ignore[arg-type]  # it only asks it to handle events
+        assert watching.watch().status == 0
+    assert [len(encode(message)) > supervisor.SHARED_BYTES for message in packed] == [False, True]
 
 
 def test_strangers_at_the_port_of_a_run_change_nothing() -> None:

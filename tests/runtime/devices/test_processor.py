@@ -40,7 +40,7 @@ def processor(failures: Failures) -> Iterator[CpuProcessor]:
     made.close()
 
 
-def finish(processor: CpuProcessor) -> None:
+def finish(processor: Processor) -> None:
     """Wait until the least important work has run, and so all other."""
     done = threading.Event()
     processor.enqueue(done.set, -1000)
@@ -76,6 +76,25 @@ def test_all_work_runs_on_one_thread_with_its_cores_and_without_gradients(proces
     assert {(threads, grad) for _, threads, grad in seen} == {(2, False)}
     assert torch.is_grad_enabled()
     assert torch.get_num_threads() == here
+
+
+def test_what_is_tried_apart_has_a_thread_that_ends(processor: CpuProcessor) -> None:
+    seen = []
+    with processor.apart() as other:
+        for each in (processor, other):
+            each.enqueue(lambda: seen.append((threading.current_thread(), torch.get_num_threads())), 0)
+            finish(each)
+    (own, cores), (apart, cores_apart) = seen
+    assert own is not apart
+    assert own.is_alive()
+    assert not apart.is_alive()
+    assert cores == cores_apart == 2
+    assert (other.id, other.device) == (processor.id, processor.device)
+
+
+def test_without_threads_nothing_is_apart(turns: CpuProcessor) -> None:
+    with turns.apart() as other:
+        assert other is turns
 
 
 def test_what_escapes_is_handed_on_and_the_thread_goes_on(processor: CpuProcessor, failures: Failures) -> None:

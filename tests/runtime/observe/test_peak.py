@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import sys
 from pathlib import Path
 
@@ -90,6 +92,55 @@ def test_what_happens_aside_is_not_counted_nor_what_it_keeps() -> None:
     more = touched()
     assert SIZE - SLACK < watch.peak().host < SIZE + SLACK
     assert kept.nbytes == more.nbytes
+
+
+@pytest.fixture
+def heap() -> ctypes.CDLL:
+    """The C library's, which has to be one that keeps what lies free between other blocks."""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("only glibc is known to keep what lies free, and to give it back when it is asked")
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+    library.malloc.argtypes = [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    return library
+
+
+def leave_free(heap: ctypes.CDLL) -> int:
+    """Free much of the heap below a block that stays; gives that block."""
+    size = 96 << 10  # smaller than what is mapped alone
+    blocks = [heap.malloc(size) for _ in range(SIZE // size)]
+    for block in blocks:
+        ctypes.memset(block, 1, size)
+    stays: int = heap.malloc(size)
+    for block in blocks:
+        heap.free(block)
+    return stays
+
+
+def test_what_lies_free_after_it_is_not_what_something_aside_keeps(heap: ctypes.CDLL) -> None:
+    watch = Watch().begin()
+    with watch.aside():
+        stays = leave_free(heap)
+    try:
+        assert watch.peak().host < SLACK
+        held = touched()
+        assert SIZE - SLACK < watch.peak().host < SIZE + SLACK
+        assert held.nbytes == SIZE
+    finally:
+        heap.free(stays)
+
+
+def test_what_lay_free_before_it_hides_nothing_that_something_aside_keeps(heap: ctypes.CDLL) -> None:
+    watch = Watch().begin()
+    stays = leave_free(heap)
+    try:
+        with watch.aside():
+            kept = touched()
+        assert watch.peak().host < SLACK
+        assert kept.nbytes == SIZE
+    finally:
+        heap.free(stays)
 
 
 def test_segments_are_told_apart() -> None:

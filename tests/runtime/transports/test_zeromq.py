@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -292,6 +293,23 @@ def test_a_tile_that_no_frame_carries_is_refused_before_it_is_sent(pair: tuple[Z
     with pytest.raises(RunError, match="use a plan that cuts it finer"):
         zero.send(1, b"", Huge(), 0)  # type: ignore[arg-type]
     assert zero.total() == 0
+
+
+def test_a_rank_may_send_to_more_ranks_than_zeromq_has_sockets_as_it_comes() -> None:
+    """Each of 400 is a socket with two that watch it, and ZeroMQ has 1,023."""
+    limits, needed = resource.getrlimit(resource.RLIMIT_NOFILE), 4096
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < needed:
+        pytest.skip(f"needs {needed} open files, and may have {limits[1]}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(needed, limits[0]), limits[1]))
+    transport = ZmqTransport(0, 401, TOKEN)
+    try:
+        nobody = f"tcp://127.0.0.1:9#{'0' * 32}"
+        transport.connect([transport.endpoint, *[nobody] * 400])
+        for peer in range(1, 401):
+            transport.send(peer, b"to nobody", None, 0)
+    finally:
+        transport.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_every_rank_needs_an_endpoint() -> None:

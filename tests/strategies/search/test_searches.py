@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import maniple as mp
+from maniple.operators.plan.pipeline_plan import PipelinePlan
 from maniple.operators.plan.plan import Predicted
 from maniple.process.error import RequestError
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import AbstractStrategy, Problem
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation
-from maniple.strategies.soap.auto import CHEAP, SEARCHES, Auto, AutoState, Entrant
+from maniple.strategies.soap import auto
+from maniple.strategies.soap.auto import CHEAP, PIPELINES, SEARCHES, Auto, AutoState, Entrant
 from maniple.strategies.soap.reinforce import RATE, Reinforce, placement, probabilities, score
 
 pytestmark = pytest.mark.timeout(900)  # a new machine compiles the simulator first
@@ -98,6 +100,43 @@ def test_auto_is_as_fast_as_each_and_tells_of_all() -> None:
     for strategy in CHEAP:
         alone = mp.search(graph, machine, strategy=strategy.name)
         assert Simulation(graph, machine, alone).makespan_ns == round(table[strategy.name] * 1e9)
+
+
+def recurrent(layers: int = 4, width: int = 1024) -> mp.Graph:
+    """LSTM layers whose weights are large beside eight samples: nothing but stages parts them well."""
+    g = mp.Graph("recurrent")
+    h = g.input("x", (8, 4, width))
+    for _ in range(layers):
+        h = g.lstm(h, width, batch_first=True)[0]
+    g.loss(g.mse_loss(h, g.input("y", (8, 4, width))))
+    return g
+
+
+def test_auto_takes_a_pipeline_where_one_is_fastest_and_tells_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "TRIAL", 2)
+    graph, machine = recurrent(), mp.Machine.preset("p100x4")
+    plan = mp.search(graph, machine, strategy="auto", proposals=40)
+    table = {term: value for term, value in told(plan).items() if term.startswith("step_s of ")}
+    assert plan.pipeline is not None
+    assert len(plan.stages) > 1
+    assert plan.predicted.step_s == min(table.values()) < 0.9 * table["step_s of expert"]
+    assert Simulation(graph, machine, plan).makespan_ns == round(plan.predicted.step_s * 1e9)
+    for name, _ in PIPELINES:  # each tells of every order and number of micro-batches that was simulated for it
+        tried = {term: value for term, value in table.items() if term.startswith(f"step_s of {name}: ")}
+        assert len(tried) > 1
+        assert min(tried.values()) == table[f"step_s of {name}"]
+    assert {"1f1b", "gpipe"} <= {term.split(": ")[1].split(",")[0] for term in table if ": " in term}
+
+
+def test_auto_keeps_to_the_turns_that_are_asked_for() -> None:
+    graph, machine = recurrent(2, 64), mp.Machine.preset("p100x4")
+    plan = mp.search(graph, machine, strategy="auto", proposals=20, order="1f1b", micro_batches=2)
+    assert plan.pipeline == PipelinePlan("1f1b", 2)
+    assert told(plan)["gpipe refused"].endswith("has stages take turns as 'gpipe', got '1f1b'")
+    with pytest.raises(RequestError, match="'pipedream' has no flush"):
+        mp.search(graph, machine, strategy="auto", proposals=20, order="pipedream", micro_batches=2)
+    alone = mp.search(chain(), mp.Machine.preset("cpu:1"), strategy="auto", proposals=1)
+    assert told(alone)["had no turn"] == "expert, model_parallel, spatial, optcnn, soap, hill_climb, reinforce"
 
 
 class Ended(AbstractStrategy["tuple[mp.Plan, ...]"]):

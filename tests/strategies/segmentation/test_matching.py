@@ -1,10 +1,10 @@
-"""Stages matched to unequal processors: every straight pipeline on every choice of processors, by the formulas."""
+"""Stages matched to unequal processors: every pipeline on every choice of processors, by the formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import permutations
+from itertools import accumulate, pairwise, permutations
 from math import inf
 from random import Random
 from typing import Any
@@ -20,6 +20,7 @@ from maniple.strategies.pipeline.cost_graph import CostGraph
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Level
+from maniple.strategies.pipeline.team import team_families
 from maniple.strategies.segmentation import matching as module
 from maniple.strategies.segmentation.antichain import Antichain
 from maniple.strategies.segmentation.matching import Matching
@@ -44,55 +45,90 @@ def slower(graph: CostGraph, chance: Random) -> CostGraph:
     return CostGraph(graph.name, tuple(nodes), graph.edges)
 
 
-def drawn(graph: CostGraph, chance: Random) -> Matching:
+def drawn(graph: CostGraph, chance: Random, *, replicate: bool = False) -> Matching:
     """Three or four processors of one to three classes, with links and memories of their own."""
     classes = chance.choice((((0,), (1, 2)), ((0, 1), (2, 3)), ((0,), (1,), (2,)), ((0, 1, 2),)))
-    speeds = np.array([[chance.choice((200.0, 700.0, inf)) for _ in classes] for _ in classes])
-    held = tuple(chance.choice((60.0, 150.0, 1e9)) for _ in classes)
-    given = Assumptions(order=chance.choice(("1f1b", "gpipe")), micro_batches=chance.choice((1, 2, 4)))
-    asked = SegmentationProblem(graph, (Level(1),), False, None, "throughput", given)
+    widths = (300.0, 1e3, inf) if replicate else (200.0, 700.0, inf)
+    speeds = np.array([[chance.choice(widths) for _ in classes] for _ in classes])
+    held = tuple(chance.choice((60.0, 1e9, 1e9) if replicate else (60.0, 150.0, 1e9)) for _ in classes)
+    order, parts = chance.choice(("1f1b", "gpipe")), chance.choice((1, 2, 4))
+    synchronization = chance.choice(("add", "overlap")) if replicate else "add"
+    given = Assumptions(order=order, micro_batches=parts, synchronization=synchronization)
+    asked = SegmentationProblem(graph, (Level(4 if replicate else 1),), replicate, None, "throughput", given)
     return Matching(asked, tuple(slower(graph, chance) for _ in classes), Fleet(classes, speeds, held))
 
 
 def least(found: Matching, list_ideals: Fixture, list_chains: Fixture, cut_size: Fixture) -> dict[int, float]:
-    """By number of stages the slowest stage of the best pipeline, of all."""
+    """By number of processors the slowest stage of the best pipeline, of all cuts on all choices of processors."""
+    graph, count = found.costs[0], sum(map(len, found.fleet.classes))
+    most, best = count if found.asked.replicate else 1, dict[int, float]()
+    for chain in list_chains(list_ideals(graph), frozenset(), frozenset(range(len(graph.nodes))), count, most):
+        total = sum(replicas for _, _, replicas in chain)
+        for on in permutations(range(count), total):
+            ends = list(accumulate((replicas for _, _, replicas in chain), initial=0))
+            teams = [on[first:last] for first, last in pairwise(ends)]
+            if all(tuple(sorted(team)) == team for team in teams):  # who shares a stage has no order
+                best[total] = min(best.get(total, inf), slowest(found, chain, teams, cut_size))
+    return {total: value for total, value in best.items() if value < inf}
+
+
+def homes(fleet: Fleet) -> dict[int, int]:
+    """The class of each processor."""
+    return {processor: place for place, own in enumerate(fleet.classes) for processor in own}
+
+
+def link(fleet: Fleet, senders: tuple[int, ...], takers: tuple[int, ...]) -> float:
+    """The slowest link from one of some processors to another one of some."""
+    home = homes(fleet)
+    pairs = [(a, b) for a in senders for b in takers if a != b]
+    return min((float(fleet.bandwidth[home[a], home[b]]) for a, b in pairs), default=inf)
+
+
+def slowest(found: Matching, chain: Any, teams: list[tuple[int, ...]], cut_size: Fixture) -> float:
+    """The slowest stage of a pipeline on some processors; infinite where one has no room for its stage."""
     graph, fleet, given = found.costs[0], found.fleet, found.asked.assumptions
-    home = {processor: place for place, own in enumerate(fleet.classes) for processor in own}
-    best: dict[int, float] = {}
-    for chain in list_chains(list_ideals(graph), frozenset(), frozenset(range(len(graph.nodes))), len(home), 1):
-        for on in permutations(sorted(home), len(chain)):
-            slowest = 0.0
-            for place, (before, after, _) in enumerate(chain):
-                here = home[on[place]]
-                own = [found.costs[here].nodes[node] for node in after - before]
-                work = sum(n.compute_s - n.start_s + given.micro_batches * n.start_s for n in own)
-                sent = cut_size(graph, after)
-                link = fleet.bandwidth[here, home[on[place + 1]]] if place + 1 < len(chain) else inf
-                flights = min(len(chain) - place, given.micro_batches)
-                flights = given.micro_batches if given.order == "gpipe" else flights
-                kept = sum(n.stored_bytes for n in own) + cut_size(graph, before)
-                held = 3 * sum(n.parameter_bytes for n in own) + flights * kept / given.micro_batches
-                slowest = max(slowest, work, 2 * sent / link, inf if held > fleet.held_bytes[here] + 1e-9 else 0.0)
-            best[len(chain)] = min(best.get(len(chain), inf), slowest)
-    return {count: value for count, value in best.items() if value < inf}
+    parts, worst = given.micro_batches, 0.0
+    home = homes(fleet)
+
+    for place, (before, after, replicas) in enumerate(chain):
+        team, later = teams[place], sum(len(other) for other in teams[place + 1 :])
+        work, weights = 0.0, sum(graph.nodes[node].parameter_bytes for node in after - before)
+        for processor in team:
+            own = [found.costs[home[processor]].nodes[node] for node in after - before]
+            work = max(work, sum((n.compute_s - n.start_s) / replicas + parts * n.start_s for n in own))
+        agreed = 4 * (replicas - 1) / replicas * weights / link(fleet, team, team)
+        flights = parts if given.order == "gpipe" else min(-(-later // replicas) + 1, parts)
+        kept = sum(graph.nodes[node].stored_bytes for node in after - before) + cut_size(graph, before)
+        held = 3 * weights + flights * kept / parts / replicas
+        room = min(fleet.held_bytes[home[processor]] for processor in team)
+        busy = work + agreed if given.synchronization == "add" else max(work, agreed)
+        sent = 0.0
+        if place + 1 < len(chain):
+            narrow = min(replicas, len(teams[place + 1]))
+            sent = 2 * cut_size(graph, after) / link(fleet, team, teams[place + 1]) / narrow
+        worst = max(worst, busy, sent, inf if held > room + 1e-9 else 0.0)
+    return worst
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("replicate", [False, True])
 def test_no_match_of_stages_and_processors_is_better(
-    seed: int, make_graph: Fixture, list_ideals: Fixture, list_chains: Fixture, cut_size: Fixture
+    seed: int, replicate: bool, make_graph: Fixture, list_ideals: Fixture, list_chains: Fixture, cut_size: Fixture
 ) -> None:
-    found = drawn(make_graph(seed, most=6), Random(seed))
+    found = drawn(make_graph(seed, most=5 if replicate else 6), Random(seed), replicate=replicate)
     wanted = least(found, list_ideals, list_chains, cut_size)
-    pipelines = {len(each.stages): each for each in found.pipelines()}
+    pipelines = {sum(stage.replicas for stage in each.stages): each for each in found.pipelines()}
     assert {count: each.bottleneck_s for count, each in pipelines.items()} == pytest.approx(wanted)
     for each in pipelines.values():
+        assert each.exact
         check(found, each, cut_size)
 
 
 def check(found: Matching, pipeline: Segmentation, cut_size: Fixture) -> None:
     """Its stages hold every operator once, on different processors, and take and hold what they say."""
     assert sorted(node for stage in pipeline.stages for node in stage.nodes) == list(range(len(found.costs[0].nodes)))
-    assert len({stage.devices for stage in pipeline.stages}) == len(pipeline.stages)
+    devices = [device for stage in pipeline.stages for device in stage.devices]
+    assert len(set(devices)) == len(devices)
     assert max(stage.load_s for stage in pipeline.stages) == pytest.approx(pipeline.bottleneck_s)
     done: frozenset[int] = frozenset()
     parts = found.asked.assumptions.micro_batches
@@ -100,8 +136,12 @@ def check(found: Matching, pipeline: Segmentation, cut_size: Fixture) -> None:
         done |= set(stage.nodes)
         assert stage.sent_bytes == cut_size(found.costs[0], done)
         assert times.both_s * parts == pytest.approx(stage.compute_s)
-        here = next(place for place, own in enumerate(found.fleet.classes) if stage.devices[0] in own)
-        assert stage.memory_bytes <= found.fleet.held_bytes[here] + 1e-6
+        nexts = [other for other in pipeline.stages if stage in pipeline.stages[: pipeline.stages.index(other)]]
+        narrow = min([stage.replicas, *(other.replicas for other in nexts[:1])])
+        width = link(found.fleet, stage.devices, nexts[0].devices) if nexts else inf
+        assert times.transfer_s * parts == pytest.approx(stage.sent_bytes / width / narrow)
+        own = [place for place, own in enumerate(found.fleet.classes) if set(stage.devices).intersection(own)]
+        assert stage.memory_bytes <= min(found.fleet.held_bytes[place] for place in own) + 1e-6
 
 
 def test_lines_are_cut_where_ideals_are_too_many(make_graph: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +153,25 @@ def test_lines_are_cut_where_ideals_are_too_many(make_graph: Fixture, monkeypatc
         assert each.bottleneck_s >= exact[len(each.stages)] * (1 - 1e-12)
     monkeypatch.setattr(module, "MOST_WORK", 1)
     assert found.pipelines() == ()
+
+
+def test_teams_are_of_one_class_where_all_are_too_many(make_graph: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two classes of two: 27 ways to take a team of any kind from what may be left, 18 to take one of a class."""
+    mixed, pure = team_families((2, 2), replicate=True)
+    assert ((1, 1) in mixed.teams, (1, 1) in pure.teams, mixed.complete, pure.complete) == (True, False, True, False)
+    assert (mixed.pairs, pure.pairs, len(mixed.teams), len(pure.teams)) == (27, 18, 8, 4)
+    graph = make_graph(3, most=5)
+    asked = SegmentationProblem(graph, (Level(4),), True, None, "throughput", Assumptions(order="gpipe"))
+    fleet = Fleet(((0, 1), (2, 3)), np.full((2, 2), inf), (1e9, 1e9))
+    found = Matching(asked, (graph, graph), fleet)
+    ideals = found.pipelines()[0].states
+    assert pure.work(ideals) < mixed.work(ideals)
+    monkeypatch.setattr(module, "MOST_WORK", pure.work(ideals))
+    answers = found.pipelines()
+    assert answers
+    for each in answers:
+        assert not each.exact
+        assert all(max(found.team_of(stage)) == stage.replicas for stage in each.stages)
 
 
 def unequal(fast: tuple[int, ...]) -> Machine:
@@ -146,6 +205,27 @@ def layers(machine: Machine) -> tuple[Problem, Plan]:
     g.loss(g.mse_loss(h, g.input("y", (16, 256))))
     problem = Problem(g, machine, order="1f1b", micro_batches=4)
     return problem, Antichain().plan(problem)
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize("fast", [(0,), (3,)])
+def test_slow_processors_share_a_stage_beside_the_fast_one(fast: tuple[int, ...]) -> None:
+    """Three layers, one processor four times as fast as three: it has two of them, and the three share the last."""
+    g = mp.Graph("three layers")
+    h = g.input("x", (64, 128))
+    for _ in range(3):
+        h = g.linear(h, 128, bias=False)
+    g.loss(g.mse_loss(h, g.input("y", (64, 128))))
+    problem = Problem(g, unequal(fast), order="1f1b", micro_batches=4)
+    plan = Antichain().plan(problem)
+    plan.validate(g, problem.machine)
+    slow = tuple(set(range(4)).difference(fast))
+    assert [plan.operator(name).processors for name, _ in plan.operators] == [fast, fast, slow, slow]
+    straight = Antichain(replicate=False).plan(problem)
+    assert plan.predicted.step_s == Simulation(g, problem.machine, plan).makespan_ns / 1e9
+    assert plan.predicted.step_s < 0.9 * straight.predicted.step_s
+    for each in Antichain(stages=2).plan(problem), Antichain(replicate=True, stages=3).plan(problem):
+        assert len(each.processors_used()) <= 3
 
 
 @pytest.mark.simulator
