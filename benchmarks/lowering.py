@@ -7,9 +7,9 @@ A training step is lowered for one rank, as every rank does, with nothing known 
 layers share their analysis, and a random plan, whose layers share next to nothing. A trace is one rank's: `chain`
 writes ten tiles again and again, `stencil` has four points that read their neighbours. A world is a data-parallel step
 of 16 samples a rank as a simulator takes it, with all rows of all ranks, timed as they run: on GPUs in hosts of eight,
-`h100xRANKS`. A part is what rank 1 of the same step does at its start: it lowers the whole schedule, and lays out its
-own lanes (`lanes_s` of the time). Times are of this thread; memory is the most that the process has had so far, so
-worlds ascend.
+`h100xRANKS`. A part is what rank 1 of the same step does at its start: it lowers the schedule, of which it lists its
+own pushes alone (`pushes`, `uses`: how many, of `all_rows`), and lays out its own lanes (`lanes_s` of the time). Times
+are of this thread; memory is the most that the process has had so far, so worlds ascend.
 """
 
 from __future__ import annotations
@@ -73,12 +73,13 @@ def part(name: str, image: int, ranks: int) -> Figures:
     expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, optimizer, table), table)
     program, here = expansion.training_step(optimizer), machine.memories_of(1)
     begun = CLOCK()
-    schedule = lower(program, FragmentCache(machine))
+    schedule = lower(program, FragmentCache(machine), here)
     lowered = CLOCK()
     lanes = Layout(schedule, here, (), RankInstances(schedule, here, program.lasting).temporary).lanes()
     ended = CLOCK()
     found = figures(sum(map(len, lanes.steps.values())), ended - begun)
-    return {"what": f"{name}, part of rank 1", "ranks": ranks, **found, "lanes_s": round(ended - lowered, 3)}
+    counted = {"all_rows": len(schedule), "pushes": len(schedule.transfer[1]), "uses": len(schedule.access[1])}
+    return {"what": f"{name}, part of rank 1", "ranks": ranks, **found, "lanes_s": round(ended - lowered, 3), **counted}
 
 
 def trace(pattern: str, tasks: int) -> Figures:

@@ -120,7 +120,7 @@ class Program:
         return tuple(found)
 
 
-_HELD: WeakValueDictionary[tuple[HostDistance, FragmentKey], Fragment] = WeakValueDictionary()
+_HELD: WeakValueDictionary[tuple[HostDistance, FragmentKey, bool], Fragment] = WeakValueDictionary()
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -138,36 +138,43 @@ class FragmentCache:
         self.machine = machine
         self._near = HostDistance.of(machine)
         self.hits = 0
-        self._fragments: dict[FragmentKey, Fragment] = {}
+        self._fragments: dict[tuple[FragmentKey, bool], Fragment] = {}
 
-    def fragment(self, key: FragmentKey) -> Fragment:
+    def fragment(self, key: FragmentKey, *, pushes: bool = True) -> Fragment:
         """Give the fragment of a key, analysed on first use.
+
+        Args:
+            key: what determines it.
+            pushes: whether it lists the pushes of collectives, or their blocks.
 
         Raises:
             RequestError: interfering tasks, or a read before the first write.
         """
-        found = self._fragments.get(key)
+        found = self._fragments.get((key, pushes))
         if found is not None:
             self.hits += 1
             return found
         with _ONE_AT_A_TIME:
-            found = _HELD.get((self._near, key))
+            found = _HELD.get((self._near, key, pushes))
             if found is None:
-                found = _HELD[self._near, key] = analyse(key, self._near)
-        self._fragments[key] = found
+                found = _HELD[self._near, key, pushes] = analyse(key, self._near, pushes=pushes)
+        self._fragments[key, pushes] = found
         return found
 
 
 @pause_gc()
-def lower(program: Program, cache: FragmentCache) -> Schedule:
+def lower(program: Program, cache: FragmentCache, known: Collection[int] | None = None) -> Schedule:
     """Lower a program to the schedule that runs.
 
     Args:
         program: the launches of one step.
         cache: fragments of the machine; only what is new is analysed.
+        known: the memories whose pushes and folds of collectives somebody wants to know of: all rows are the same, but
+            nobody lists what other memories send each other in these, which grows with their square. None: all.
 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
-    fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
-    return ScheduleBuilder(cache.machine, program.launches, program.regions(), fragments, program.rings).compose()
+    fragments = [cache.fragment(key, pushes=known is None) for key in program.keys(cache.machine)]
+    regions = program.regions()
+    return ScheduleBuilder(cache.machine, program.launches, regions, fragments, program.rings, known).compose()

@@ -58,6 +58,27 @@ def begin(folds: Boxes, starts: Column, described: Table, memories: int) -> Fold
 
 
 @inner
+def part(
+    given: Given,
+    past: History,
+    kept: Storage,
+    use: int,
+    block: Boxes,
+    reduced: tuple[Boxes, Column, Table],
+    folded: Folded,
+    number: int,
+    listed: Column,
+    group: Column,
+    alike: bool,  # noqa: FBT001
+) -> tuple[int, int, bool]:
+    """What a member adds to a block of some number: the node that makes it, its tile, and whether it is new."""
+    if group[2] - group[1] + group[3] == 1:
+        node, tile = emission.part(given, past, kept, use, block, listed, group)
+        return node, tile, not alike
+    return fold(given, past, kept, use, reduced, folded, number, listed, group)
+
+
+@inner
 def fold(
     given: Given,
     past: History,

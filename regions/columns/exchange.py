@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from maniple.process.compilation.compiled import inner
-from maniple.regions.columns import boxes, early_fold, emission, history, row_major, storage, validity
+from maniple.regions.columns import block_record, boxes, early_fold, emission, history, row_major, storage, validity
 from maniple.regions.columns.bit_sets import Column
 from maniple.regions.columns.boxes import WIDTH, Boxes
 from maniple.regions.columns.emission import READS, RECORDS, WRITES
 from maniple.regions.columns.history import NONE, History, Table
-from maniple.regions.columns.storage import KEPT, Storage
+from maniple.regions.columns.storage import BLOCKS, KEPT, PUSHES, Storage
 from maniple.regions.columns.validity import ALL_REDUCE, Given, State
 
 
@@ -37,51 +37,87 @@ def reduction(
     """Emit an all-reduce or reduce-scatter: every block is folded by its owner, and then copied to all others."""
     blocks, keeps = len(starts) - 1, kept[8][KEPT]
     volume = waiting = 0
-    owned = np.zeros((len(given[4]), 3), dtype=np.int64)
-    waits = np.empty(blocks * len(group), dtype=np.int64)
-    # Of each block its target and its owner; then of each member the tile that it gives, and what is folded of it.
-    tiles = np.empty((blocks * keeps, 2 + 2 * len(group)), dtype=np.int64)
-    last_cell = NONE
+    owned, waits = np.zeros((len(given[4]), 3), dtype=np.int64), np.empty(2 * len(group), dtype=np.int64)
+    # Of each block its target and owner; then its run, or of each member the tile that it gives, and what is folded.
+    tiles = np.empty((blocks if keeps else 0, 2 + 2 * len(group) if keeps == PUSHES else 3), dtype=np.int64)
+    runs, count, last_cell = np.empty((blocks, 2), dtype=np.int64), 0, NONE
     listed, groups = np.empty(0, dtype=np.int64), np.empty((0, 4), dtype=np.int64)
     folded, reduced = early_fold.begin(folds, starts, described, len(given[4])), (folds, starts, described)
     for number in range(blocks):
         block = folds[starts[number] : starts[number + 1]]
         owner, description = block[0, 0] // len(described), block[0, 0] % len(described)
-        volume += boxes.volume_of(block)
-        owned[owner, 0] += boxes.volume_of(block)
-        owned[owner, 1] += row_major.touched_bytes(block, given[6])
-        owned[owner, 2] += boxes.bounding_volume(block)
-        given[5][owner] += boxes.bounding_volume(block) * (len(group) - 1)
-        alike = described[description, 0] == last_cell and described[description, 1] == NONE
-        if not alike:
+        volume += _own(given, owned, owner, block, len(group))
+        based = described[description, 1] != NONE
+        alike = described[description, 0] == last_cell and not based
+        run = block_record.run_of(runs, count, description) if keeps == BLOCKS and not based else NONE
+        if run == NONE and not alike:
             last_cell = described[description, 0]
             listed, groups = validity.parts(given, state, last_cell, described[description, 1])
         # The same contributions as for the block before: nothing is made for it, and all wait for the same.
-        if alike and not keeps:
-            continue
-        for part in range(len(groups)):
-            if groups[part, 2] - groups[part, 1] + groups[part, 3] == 1:
-                node, tile = emission.part(given, past, kept, use, block, listed, groups[part])
-                fresh = not alike
-            else:
-                node, tile, fresh = early_fold.fold(
-                    given, past, kept, use, reduced, folded, number, listed, groups[part]
-                )
-            if fresh:
-                waits[waiting] = node
-                waiting += 1
-            if keeps:
-                staged = tile if groups[part, 0] == owner else storage.stage(kept, owner, block)
-                tiles[number, 2 + 2 * part], tiles[number, 3 + 2 * part] = tile, staged
+        if run == NONE and (keeps or not alike):
+            if keeps == BLOCKS:
+                block_record.begin_run(kept, runs, count, NONE if based else description)
+                run, count = count, count + 1
+            waits, waiting = _give(
+                given, past, kept, use, reduced, folded, number, listed, groups, alike, waits, waiting, tiles
+            )
         if keeps:
             tiles[number, 0], tiles[number, 1] = storage.reserve(kept, owner, block), owner
+            tiles[number, 2] = run if keeps == BLOCKS else tiles[number, 2]
     pushes = volume * (len(group) - 1) * (2 if kind == ALL_REDUCE else 1)
     node = history.move(past, len(given[0]), use, kind, NONE, pushes)
-    if keeps:
-        _keep_reduction(kept, node, kind == ALL_REDUCE, group, folds, starts, tiles)
+    _keep_reduction(kept, node, kind == ALL_REDUCE, group, folds, starts, tiles, runs)
     _touch_reduction(given, past, kept, node, kind, group, folds, len(described), waits[:waiting])
     for memory in group:
         history.member(past, memory, owned[memory, 0], owned[memory, 1], owned[memory, 2])
+
+
+@inner
+def _own(given: Given, owned: Table, owner: int, block: Boxes, members: int) -> int:
+    """Count a block as its owner's, who gets the tiles of all others; its elements."""
+    elements, bounding = boxes.volume_of(block), boxes.bounding_volume(block)
+    owned[owner, 0] += elements
+    owned[owner, 1] += row_major.touched_bytes(block, given[6])
+    owned[owner, 2] += bounding
+    given[5][owner] += bounding * (members - 1)
+    return elements
+
+
+@inner
+def _give(
+    given: Given,
+    past: History,
+    kept: Storage,
+    use: int,
+    reduced: tuple[Boxes, Column, Table],
+    folded: early_fold.Folded,
+    number: int,
+    listed: Column,
+    groups: Table,
+    alike: bool,  # noqa: FBT001
+    waits: Column,
+    waiting: int,
+    tiles: Table,
+) -> tuple[Column, int]:
+    """Make what members add to a block; the nodes that it waits for, with more room where it was too little."""
+    folds, starts, described = reduced
+    block = folds[starts[number] : starts[number + 1]]
+    owner = block[0, 0] // len(described)
+    if waiting + len(groups) > len(waits):
+        waits = np.concatenate((waits, np.empty(waiting + len(groups), dtype=np.int64)))
+    for part in range(len(groups)):
+        node, tile, fresh = early_fold.part(
+            given, past, kept, use, block, reduced, folded, number, listed, groups[part], alike
+        )
+        if fresh:
+            waits[waiting] = node
+            waiting += 1
+        if kept[8][KEPT] == BLOCKS:
+            storage.add_part(kept, tile)
+        elif kept[8][KEPT]:
+            staged = tile if groups[part, 0] == owner else storage.stage(kept, owner, block)
+            tiles[number, 2 + 2 * part], tiles[number, 3 + 2 * part] = tile, staged
+    return waits, waiting
 
 
 @inner
@@ -102,12 +138,17 @@ def _touch_reduction(
         # Labels decide what may be joined: of an all-reduce all blocks, of a reduce-scatter those of one owner.
         whole[row, 0] = 0 if kind == ALL_REDUCE else folds[row, 0] // descriptions
     whole = boxes.merge(whole)
-    emission.after(given, past, kept, waits, len(waits), node, whole)
+    emission.after(
+        given, past, kept, waits, len(waits), node, whole if kind == ALL_REDUCE else block_record.unlabelled(whole)
+    )
+    first = last = 0
     for memory in group:
-        for row in range(len(whole)):
-            if kind == ALL_REDUCE or memory == whole[row, 0]:
-                history.depend(past, node, memory, whole, row, WRITES)
-                history.record(past, node, memory, whole, row, WRITES)
+        # Both ascend by memory.
+        first = 0 if kind == ALL_REDUCE else last
+        last = len(whole) if kind == ALL_REDUCE else first
+        while last < len(whole) and whole[last, 0] == memory:
+            last += 1
+        history.touch(past, node, memory, whole[first:last], WRITES, RECORDS)
 
 
 @inner
@@ -119,8 +160,9 @@ def _keep_reduction(
     folds: Boxes,
     starts: Column,
     tiles: Table,
+    runs: Table,
 ) -> None:
-    """Keep what a reduction reads, folds and writes, and who pushes which block where.
+    """Keep what a reduction reads, folds and writes, and who pushes which block where, or else its blocks.
 
     Args:
         kept: the record.
@@ -129,8 +171,14 @@ def _keep_reduction(
         group: the members.
         folds: the blocks' boxes.
         starts: where each block's boxes begin.
-        tiles: of each block its target and owner, and for each member the tile that it gives and what is folded.
+        tiles: of each block its target and owner, and for each member the tile that it gives and what is folded; where
+            blocks are kept, their runs.
+        runs: those; see `block_record`.
     """
+    if kept[8][KEPT] == BLOCKS:
+        block_record.keep_reduction(kept, node, spreads, group, folds, starts, tiles, runs)
+    if kept[8][KEPT] != PUSHES:
+        return
     blocks, members = len(starts) - 1, len(group)
     spaces, events = np.empty(blocks, dtype=np.int64), np.empty((blocks * (members + 1), 3), dtype=np.int64)
     for block in range(blocks):
@@ -305,10 +353,7 @@ def distribution(
             volume += boxes.volume(pieces, piece)
             count += 1
     mine = boxes.merge(mine[:count])
-    whole = mine.copy()
-    for row in range(len(whole)):
-        whole[row, 0] = 0
-    whole = boxes.merge(whole)
+    whole = block_record.unlabelled(mine)
     node = history.move(past, len(given[0]), use, kind, NONE, volume * (len(group) - 1))
     starts = np.zeros(len(group) + 1, dtype=np.int64)
     for place in range(len(group)):
@@ -319,7 +364,9 @@ def distribution(
         starts[place + 1] = row
         own = mine[starts[place] : row]
         history.member(past, group[place], boxes.volume_of(own), row_major.touched_bytes(own, given[6]), 0)
-    if kept[8][KEPT]:
+    if kept[8][KEPT] == BLOCKS:
+        block_record.keep_distribution(kept, node, group, mine, starts, whole)
+    elif kept[8][KEPT]:
         _keep_distribution(kept, node, group, mine, starts)
     for place in range(len(group)):
         own = mine[starts[place] : starts[place + 1]]

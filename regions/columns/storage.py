@@ -22,9 +22,9 @@ from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.regions.columns.room import next_entry
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-Storage = tuple[Boxes, Boxes, Table, Table, Table, Column, Column, Column, Column]
+Storage = tuple[Boxes, Boxes, Table, Table, Table, Column, Column, Column, Column, Table]
 """instances, spaces, accesses, transfers, pieces, parts, the instance in each place, the place of each instance,
-sizes."""
+sizes, ends of collectives."""
 
 MAIN, REDUCTION, STAGING = range(3)
 """Kinds of instances; the label of an instance is KINDS * memory + kind."""
@@ -35,8 +35,10 @@ NONE = -1
 NODE, INSTANCE, FIRST, LAST, WRITES, SLOT = range(6)
 SOURCE, TARGET, FEEDS, AFTER = 1, 4, 5, 6
 MEMORY, FIRST_PART, LAST_PART = 1, 5, 6
-# How many of each table are used; whether a record is kept; and whether one of the tables was too small.
-INSTANCES, SPACES, ACCESSES, TRANSFERS, PIECES, PARTS, KEPT, FULL = range(8)
+# How many of each table are used; how a record is kept; and whether one of the tables was too small.
+INSTANCES, SPACES, ACCESSES, TRANSFERS, PIECES, PARTS, KEPT, FULL, ENDS = range(9)
+UNKEPT, PUSHES, BLOCKS = range(3)
+"""What is kept of collectives: nothing of any row, who pushes what where, or the blocks from which that follows."""
 ADDS = 2
 """What stands under WRITES of a task that adds to what is there, where one that only writes has 1 and others 0."""
 
@@ -53,22 +55,23 @@ def room(entries: int) -> Storage:
         four,
         one,
         one,
-        (8,),
+        (9,),
+        (4 * entries, 3),
     )
     return tuple(np.zeros(shape, dtype=np.int64) for shape in shapes)  # type: ignore[return-value]
 
 
 @leaf
-def begin(storage: Storage, places: int, kept: bool) -> None:  # noqa: FBT001
+def begin(storage: Storage, places: int, kept: int) -> None:
     """Begin a record, for so many places; one that is not kept stays empty."""
     at, sizes = storage[6], storage[8]
     sizes[:] = 0
-    if not kept:
+    if kept == UNKEPT:
         return
     if places > len(at):
         sizes[FULL] = 1
         return
-    sizes[KEPT] = 1
+    sizes[KEPT] = kept
     at[:places] = NONE
 
 
@@ -158,12 +161,26 @@ def transfer(
 
 
 @leaf
+def end(storage: Storage, node: int, memory: int, main: int) -> None:
+    """Let a memory take part in a collective, where what comes goes to an instance of valid values, or none does."""
+    ends, sizes = storage[9], storage[8]
+    number = next_entry(sizes, ENDS, len(ends), FULL)
+    ends[number, NODE], ends[number, 1], ends[number, 2] = node, memory, main
+
+
+@leaf
+def add_part(storage: Storage, instance: int) -> None:
+    """Keep one more instance whose contents are added up."""
+    parts, sizes = storage[5], storage[8]
+    parts[next_entry(sizes, PARTS, len(parts), FULL)] = instance
+
+
+@leaf
 def add_parts(storage: Storage, instances: Column) -> int:
     """Keep the instances whose contents one fold adds up; returns the place of the first."""
-    parts, sizes = storage[5], storage[8]
-    first = sizes[PARTS]
+    first = storage[8][PARTS]
     for number in range(len(instances)):
-        parts[next_entry(sizes, PARTS, len(parts), FULL)] = instances[number]
+        add_part(storage, instances[number])
     return int(first)
 
 
@@ -206,7 +223,7 @@ def fold(storage: Storage, node: int, target: int, sources: Column, count: int, 
 @inner
 def contents(storage: Storage) -> tuple[Boxes, Boxes, Table, Table, Table, Column]:
     """What was kept: instances, spaces, accesses, transfers, pieces, parts."""
-    instances, spaces, accesses, transfers, pieces, parts, _, _, sizes = storage
+    instances, spaces, accesses, transfers, pieces, parts, _, _, sizes, _ = storage
     return (
         instances[: sizes[INSTANCES]].copy(),
         spaces[: sizes[SPACES]].copy(),

@@ -9,6 +9,7 @@ block's tiles. No row, dependence or byte is added: who takes part in a row is a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from maniple.runtime.analysis import fragment as columns
 from maniple.runtime.analysis import hop_kernels
 from maniple.runtime.analysis.hop_kernels import arrange_hops
+from maniple.runtime.analysis.local_hops import local_hops
 from maniple.runtime.analysis.space_piece import PiecedSpaces
 from maniple.runtime.schedule import movement_plan
 from maniple.runtime.schedule.instance import InstanceKind
@@ -25,11 +27,98 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.analysis.fragment import Fragment, Table
-    from maniple.runtime.schedule.schedule import Column
+    from maniple.runtime.schedule.schedule import Column, Flags
+
+    Places = tuple[Column, Column]
 
 __all__: list[str] = []
 
 NONE = -1
+
+
+def arrange_part(fragment: Fragment, plans: Column, pieces: Column, places: Places, known: Flags) -> Fragment:
+    """Give a fragment whose blocks are listed with the pushes and folds of collectives in which memories have a part.
+
+    Args:
+        fragment: of a region; one that lists all pushes is given back with its collectives by their plans.
+        plans: the number of the plan of each movement.
+        pieces: into how many pieces it cuts blocks.
+        places: the host of each memory, and its place in the tour.
+        known: whether each is asked for.
+    """
+    if fragment.blocks is None:
+        return arrange(fragment, plans, pieces, *places)
+    ends = fragment.blocks.ends
+    single = ~np.isin(fragment.transfers[:, columns.NODE], ends[:, columns.NODE])
+    kept = np.full((int(single.sum()), columns.FOLLOWS + 1), NONE, dtype=np.int64)
+    kept[:, : columns.FOLLOWS] = fragment.transfers[single]
+    made = _Made(
+        [fragment.accesses],
+        [kept],
+        [np.zeros((0, columns.LAST + 1), dtype=np.int64)],
+        fragment.instances.copy(),
+        [np.zeros(0, dtype=np.int64)],
+        PiecedSpaces(fragment.spaces),
+    )
+    cuts = [0, *(np.flatnonzero(np.diff(ends[:, columns.NODE])) + 1).tolist(), len(ends)]
+    for first, last in pairwise(cuts if len(ends) else ()):
+        group = ends[first:last]
+        if known[group[:, columns.MEMORY_OF_END]].any():
+            move = int(group[0, columns.NODE])
+            _Part(fragment, group, int(plans[move]), places, known).arrange(made, int(pieces[move]))
+    return replace(
+        fragment,
+        accesses=_by_move(made.accesses),
+        transfers=_by_move(made.transfers),
+        pieces=_by_move(made.pieces),
+        parts=np.concatenate(made.parts),
+        instances=made.instances,
+        spaces=made.spaces.all(),
+    )
+
+
+class _Part:
+    """What some memories push and fold in a collective whose blocks are listed.
+
+    Args:
+        fragment: its region's.
+        group: the members' rows of `Blocks.ends`.
+        plan: the plan's number.
+        places: the host of each memory, and its place in the tour.
+        known: the memories.
+    """
+
+    def __init__(self, fragment: Fragment, group: Table, plan: int, places: Places, known: Flags) -> None:
+        self.move, self.plan = int(group[0, columns.NODE]), plan
+        self.group, self.mains = group[:, columns.MEMORY_OF_END].copy(), group[:, columns.MAIN_OF_END].copy()
+        first, last = np.searchsorted(fragment.pieces[:, columns.NODE], (self.move, self.move + 1))
+        listed = fragment.pieces[first:last]
+        self.reduces = bool(listed[0, columns.FIRST] < listed[0, columns.LAST])
+        owners = np.searchsorted(self.group, listed[:, columns.MEMORY])
+        self.blocks = _columns(owners, listed[:, [columns.SPACE, columns.FOLDED, columns.FIRST]])
+        self._given = fragment.parts
+        self._places = places[0][self.group], places[1][self.group]
+        self._known = known[self.group]
+
+    def arrange(self, made: _Made, pieces: int) -> None:
+        """Add the pushes and folds, in the order in which all members make them."""
+        spaces = self.blocks[:, hop_kernels.SPACE]
+        cut = [made.spaces.cut(space, pieces) for space in spaces.tolist()] if pieces > 1 else spaces[:, None].tolist()
+        pushes, parts, folds, further, tiles, uses = local_hops(
+            self.plan, self._places, self._known, self.blocks, self._given, self.mains,
+            np.cumsum([0, *map(len, cut)]), np.asarray([space for each in cut for space in each], dtype=np.int64),
+            len(made.instances), self.reduces, bool((self.mains != NONE).any()),
+        )  # fmt: skip
+        hulls = made.spaces.hulls(spaces[tiles[:, 1]])
+        new = _columns(self.group[tiles[:, 0]], int(InstanceKind.STAGING), *hulls)
+        made.instances = np.concatenate([made.instances, new])
+        every, begins = np.concatenate([folds, further]), sum(map(len, made.parts))
+        made.parts.append(parts)
+        made.pieces.append(
+            _columns(self.move, every[:, 0], self.group[every[:, 1]], every[:, 2], every[:, 3:] + begins)
+        )
+        made.accesses.append(_columns(self.move, spaces[uses[:, 0]], uses[:, 1:], 1 - uses[:, 2]))
+        made.transfers.append(_in_turn(self.move, pushes))
 
 
 def arrange(fragment: Fragment, plans: Column, pieces: Column, hosts: Column, tour: Column) -> Fragment:
@@ -150,19 +239,22 @@ class _Exchange:
             _columns(self.move, every[:, 0], self.group[every[:, 1]], every[:, 2], every[:, 3:] + begins)
         )
         made.accesses.append(_columns(self.move, uses, 1 - uses[:, 2]))
-        made.transfers.append(self._in_turn(pushes))
+        made.transfers.append(_in_turn(self.move, pushes))
 
-    def _in_turn(self, pushes: Table) -> Table:
-        """Pushes in their turns; one that sends on what another has brought follows that."""
-        turns = pushes[:, : hop_kernels.BLOCK + 1]
-        pushes = pushes[np.lexsort(turns.T[::-1])]
-        keys = pushes[:, [hop_kernels.BRINGS, hop_kernels.FOLLOWS]]
-        brought = np.full(2 + int(keys.max(initial=0)), NONE, dtype=np.int64)
-        lands = np.flatnonzero(keys[:, 0] != NONE)
-        brought[keys[lands, 0]] = lands
-        follows = np.where(keys[:, 1] == NONE, NONE, brought[keys[:, 1]])
-        row = [hop_kernels.PART, hop_kernels.SOURCE, hop_kernels.TARGET, hop_kernels.FEEDS, hop_kernels.AFTER]
-        return _columns(self.move, pushes[:, row], follows)
+
+def _in_turn(move: int, pushes: Table) -> Table:
+    """Pushes of a movement in their turns; one that sends on what another has brought follows that, if it is known."""
+    turns = pushes[:, : hop_kernels.BLOCK + 1]
+    pushes = pushes[np.lexsort(turns.T[::-1])]
+    brings, sent = pushes[:, hop_kernels.BRINGS], pushes[:, hop_kernels.FOLLOWS]
+    lands = np.flatnonzero(brings != NONE)
+    lands = lands[brings[lands].argsort()]
+    follows = np.full(len(pushes), NONE, dtype=np.int64)
+    if len(lands):
+        at = np.minimum(np.searchsorted(brings[lands], sent), len(lands) - 1)
+        follows = np.where((sent != NONE) & (brings[lands][at] == sent), lands[at], NONE)
+    row = [hop_kernels.PART, hop_kernels.SOURCE, hop_kernels.TARGET, hop_kernels.FEEDS, hop_kernels.AFTER]
+    return _columns(move, pushes[:, row], follows)
 
 
 def _sent(transfers: Table, sources: Column, targets: Column) -> Table:

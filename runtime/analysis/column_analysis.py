@@ -15,7 +15,7 @@ from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.regions.validity import Validity
 from maniple.runtime.analysis import placed_use
-from maniple.runtime.analysis.fragment import Fragment
+from maniple.runtime.analysis.fragment import Blocks, Fragment
 from maniple.runtime.analysis.fragment_kernels import tabulate_record
 from maniple.runtime.analysis.placed_use import PlacedUses
 from maniple.runtime.schedule.schedule import RowKind
@@ -53,7 +53,7 @@ class _Room(threading.local):
         """Double what was too small; whether anything was."""
         if self.past[-1][history.FULL]:
             self.past = history.room(2 * len(self.past[0]))
-        elif self.kept[-1][storage.FULL]:
+        elif self.kept[8][storage.FULL]:
             self.kept = storage.room(2 * len(self.kept[0]))
         else:
             return False
@@ -70,25 +70,27 @@ class _Room(threading.local):
 _ROOM = _Room()
 
 
-def analyse(key: FragmentKey, hosts: tuple[int, ...]) -> Fragment | None:
+def analyse(key: FragmentKey, hosts: tuple[int, ...], *, pushes: bool = True) -> Fragment | None:
     """Analyse a region's uses; None if columns do not hold them, or they are to be refused.
 
     Args:
         key: the uses.
         hosts: the host of each memory.
+        pushes: whether the pushes of collectives are listed, or their blocks.
     """
     shape = _Shape.of(key, len(hosts))
     if shape is None or dependence.interferes(shape.uses, shape.tasks, shape.boxes):
         return None
     near = np.asarray(hosts, dtype=np.int64)
     while True:
-        moves, _, edges, _, _, carried, left, waits = dependence.analyse(
-            shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept, True
-        )
+        moves, _, edges, _, elements, carried, left, waits = dependence.analyse(
+            shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept,
+            storage.PUSHES if pushes else storage.BLOCKS,
+        )  # fmt: skip
         if not _ROOM.grow():
             break
     refused = waits or bool((moves[:, history.KIND] == dependence.UNWRITTEN).any())
-    found = None if refused else _fragment(key, shape, moves, edges, carried, left)
+    found = None if refused else _fragment(key, shape, moves, edges, carried, left, None if pushes else elements)
     _ROOM.shrink()
     return found
 
@@ -201,9 +203,17 @@ def _privilege(privilege: Privilege) -> int:
     return validity.READ
 
 
-def _fragment(key: FragmentKey, shape: _Shape, moves: Table, edges: Table, carried: Table, left: Boxes) -> Fragment:
-    """What the rules found of a region, as the runtime knows it."""
-    tasks, accesses, transfers, pieces, instances, parts, boxes, first, last = tabulate_record(
+def _fragment(
+    key: FragmentKey,
+    shape: _Shape,
+    moves: Table,
+    edges: Table,
+    carried: Table,
+    left: Boxes,
+    elements: Column | None,
+) -> Fragment:
+    """What the rules found of a region, as the runtime knows it; with what its memories hold, blocks are listed."""
+    tasks, accesses, transfers, pieces, instances, parts, boxes, first, last, ends = tabulate_record(
         shape.uses, shape.tasks, shape.points, shape.boxes, shape.memories, _ROOM.kept
     )
     spaces = BoxSpaces(shape.bounds, shape.axes, boxes, first, last)
@@ -227,6 +237,7 @@ def _fragment(key: FragmentKey, shape: _Shape, moves: Table, edges: Table, carri
         edges=edges,
         carried=carried,
         leave=partial(_leaves, left, spaces),
+        blocks=None if elements is None else Blocks(ends, elements),
     )
 
 

@@ -32,6 +32,7 @@ USE, POINT, TASK_SPACE, TASK_INSTANCE, TASK_WRITES = range(5)
 NODE, SPACE, INSTANCE, WRITES, SLOT = range(5)
 SOURCE, TARGET, FEEDS, AFTER, FOLLOWS = range(2, 7)
 MEMORY, FOLDED, FIRST, LAST = range(2, 6)
+MEMORY_OF_END, MAIN_OF_END = range(1, 3)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,23 @@ class HostDistance:
         return 0 if first == second else 1 if self.hosts[first] == self.hosts[second] else 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """What a fragment has that lists the blocks of collectives, and not yet who pushes what where.
+
+    Its `pieces` are then the blocks, at their owners; the parts of one that is folded are the tiles that the members
+    give, by ascending memory. `host_part` makes of that the pushes and folds of some memories.
+
+    Args:
+        ends: (movement, memory, its instance of valid values, or -1) of the members of each collective, by movement and
+            ascending memory.
+        elements: how many elements all instances in each memory have together, if every collective goes direct.
+    """
+
+    ends: Table
+    elements: Column
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Fragment:
     """One region's part of a step. Nodes of dependences are its tasks first, then its movements.
@@ -100,6 +118,7 @@ class Fragment:
         edges: (node, node that waits) within a step.
         carried: (node, node of the next step that waits).
         leave: gives what is valid where after a step.
+        blocks: where the blocks of collectives are listed, and not their pushes, what there is of them.
     """
 
     tasks: Table
@@ -118,6 +137,7 @@ class Fragment:
     edges: Table
     carried: Table
     leave: Callable[[], Validity]
+    blocks: Blocks | None = None
 
     @property
     def volumes(self) -> Column:

@@ -30,8 +30,9 @@ from maniple.regions.columns.validity import MEMORY, READ, reduces
 
 __all__: list[str] = []
 
-Tables = tuple[Table, Table, Table, Table, Table, Column, Boxes, Column, Column]
-"""tasks, accesses, transfers, pieces, instances, parts, boxes, the first box of each space and one past the last."""
+Tables = tuple[Table, Table, Table, Table, Table, Column, Boxes, Column, Column, Table]
+"""tasks, accesses, transfers, pieces, instances, parts, boxes, the first box of each space and one past the last, ends
+of collectives."""
 
 
 @kernel
@@ -48,7 +49,7 @@ def tabulate_record(
         memories: how many there are.
         kept: the record.
     """
-    instances, boxes, accesses, transfers, pieces, parts, at, place_of, sizes = kept
+    instances, boxes, accesses, transfers, pieces, parts, at, place_of, sizes, ends = kept
     count, made, behind = len(tasks), sizes[storage.INSTANCES], len(tasks) + sizes[storage.SPACES]
     spaces = count + sizes[storage.ACCESSES] + sizes[storage.TRANSFERS] + sizes[storage.PIECES]
     first, last = np.empty(spaces + made, dtype=np.int64), np.empty(spaces + made, dtype=np.int64)
@@ -93,7 +94,17 @@ def tabulate_record(
         room[row, 2], room[row, 3] = space, _volume(instances, row)
         first[space], last[space] = behind + row, behind + row + 1
         space += 1
-    return found, used, pushed, folded, room, parts[: sizes[storage.PARTS]].copy(), table, first, last
+    parted = _ends(ends, sizes[storage.ENDS], count)
+    return found, used, pushed, folded, room, parts[: sizes[storage.PARTS]].copy(), table, first, last, parted
+
+
+@kernel
+def _ends(ends: Table, size: int, count: int) -> Table:
+    """What waits for parts of collectives, by moves."""
+    parted = np.empty((size, 3), dtype=np.int64)
+    for row in range(size):
+        parted[row, 0], parted[row, 1], parted[row, 2] = ends[row, 0] - count, ends[row, 1], ends[row, 2]
+    return parted
 
 
 @leaf

@@ -9,7 +9,7 @@ import numpy as np
 
 from maniple.process.compilation.compiled import inner, kernel, leaf
 from maniple.regions.columns.bit_sets import Column
-from maniple.regions.columns.boxes import LOW, Boxes
+from maniple.regions.columns.boxes import LOW, Boxes, bounding_volume
 from maniple.regions.columns.history import BY, ELEMENTS, FROM, GROUP, GROUP_SIZE, KIND, NONE, TO, TOUCHED, USE, Table
 from maniple.regions.columns.row_major import touched_bytes
 from maniple.runtime.analysis import fragment as columns
@@ -19,8 +19,8 @@ __all__: list[str] = []
 
 Moves = tuple[Column, Column, Column, Column]
 """The use that needs each movement, its kind, who folds, the elements that it sends."""
-Tables = tuple[Table, Table, Table, Table]
-"""accesses, transfers, pieces, instances: of a fragment, each but the last by movement."""
+Tables = tuple[Table, Table, Table, Table, Table]
+"""accesses, transfers, pieces, instances, ends: of a fragment, each but the instances by movement."""
 Spaces = tuple[Boxes, Column, Column]
 """Boxes, and of each space the first of its boxes and one past the last."""
 
@@ -38,15 +38,13 @@ def tabulate_moves(described: Moves, tables: Tables, spaces: Spaces, layout: Col
         layout: the region's extents, the bytes of an element and of a cache line.
     """
     serves, kinds, processors, elements = described
-    accesses, transfers, pieces, instances = tables
+    accesses, transfers, pieces, instances, ends = tables
     moves = np.full((len(kinds), TOUCHED + 1), NONE, dtype=np.int64)
-    members = np.empty((2 * len(transfers), 4), dtype=np.int64)
-    memories = 1
-    for row in range(len(instances)):
-        memories = max(memories, instances[row, 0] + 1)
+    members = np.empty((2 * len(transfers) + len(ends), 4), dtype=np.int64)
+    memories = _memories(instances, ends)
     # Of each memory its place in the group of a movement, and to whom it sends first there.
     place, first = np.full(memories, NONE), np.full(memories, NONE)
-    count = push = piece = access = 0
+    count = push = piece = access = part = 0
     for move in range(len(kinds)):
         moves[move, USE], moves[move, KIND], moves[move, BY] = serves[move], kinds[move], processors[move]
         moves[move, ELEMENTS] = 0 if kinds[move] == FOLD else elements[move]
@@ -59,7 +57,13 @@ def tabulate_moves(described: Moves, tables: Tables, spaces: Spaces, layout: Col
             push += 1
         while piece < len(pieces) and pieces[piece, columns.NODE] == move:
             piece += 1
-        if kinds[move] == COPY:
+        member = part
+        while part < len(ends) and ends[part, columns.NODE] == move:
+            part += 1
+        if part > member:
+            end = _listed_group(ends[member:part], pieces[fold:piece], members, count, place, spaces, layout)
+            moves[move, GROUP], moves[move, GROUP_SIZE], count = count, end - count, end
+        elif kinds[move] == COPY:
             for row in range(begin, push):
                 moves[move, FROM] = instances[transfers[row, columns.SOURCE], 0]
                 moves[move, TO] = instances[transfers[row, columns.TARGET], 0]
@@ -70,6 +74,37 @@ def tabulate_moves(described: Moves, tables: Tables, spaces: Spaces, layout: Col
             )
             moves[move, GROUP], moves[move, GROUP_SIZE], count = count, end - count, end
     return moves, members[:count].copy()
+
+
+@leaf
+def _memories(instances: Table, ends: Table) -> int:
+    """One past the last memory that anything is in."""
+    memories = 1
+    for row in range(len(instances)):
+        memories = max(memories, instances[row, 0] + 1)
+    for row in range(len(ends)):
+        memories = max(memories, ends[row, columns.MEMORY_OF_END] + 1)
+    return memories
+
+
+@inner
+def _listed_group(
+    ends: Table, blocks: Table, members: Table, count: int, place: Column, spaces: Spaces, layout: Column
+) -> int:
+    """Add the group of a movement whose blocks are listed, and what each member owns; one past the last member."""
+    for row in range(len(ends)):
+        members[count, 0], members[count, 1], members[count, 2], members[count, 3] = ends[row, 1], 0, 0, 0
+        place[ends[row, columns.MEMORY_OF_END]] = count
+        count += 1
+    for row in range(len(blocks)):
+        member, space = place[blocks[row, columns.MEMORY]], blocks[row, columns.SPACE]
+        _own(members, member, spaces, space, layout)
+        if blocks[row, columns.FIRST] < blocks[row, columns.LAST]:
+            boxes, first, last = spaces
+            members[member, 3] += bounding_volume(boxes[first[space] : last[space]])
+    for row in range(len(ends)):
+        place[ends[row, columns.MEMORY_OF_END]] = NONE
+    return count
 
 
 @inner

@@ -37,10 +37,15 @@ def tabulate(fragment: Fragment, bounds: Rect, itemsize: int, line: int) -> tupl
     table, first, last, shape = _boxed(fragment.spaces, bounds)
     return tabulate_moves(
         (fragment.serves, fragment.kinds, fragment.processors, fragment.elements),
-        (fragment.accesses, fragment.transfers, fragment.pieces, fragment.instances),
+        (fragment.accesses, fragment.transfers, fragment.pieces, fragment.instances, _ends(fragment)),
         (table, first, last),
         np.asarray((*shape, itemsize, line), dtype=np.int64),
     )
+
+
+def _ends(fragment: Fragment) -> Table:
+    """The members of collectives of which the blocks are listed."""
+    return np.zeros((0, 3), dtype=np.int64) if fragment.blocks is None else fragment.blocks.ends
 
 
 def _boxed(spaces: Sequence[IndexSpace], bounds: Rect) -> tuple[Table, Column, Column, tuple[int, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
-from maniple.runtime.analysis.arrangement import arrange
+from maniple.runtime.analysis.arrangement import arrange_part
 from maniple.runtime.analysis.fragment_kernels import count_items, place_items
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
@@ -23,7 +23,7 @@ from maniple.runtime.schedule.traffic import price
 from maniple.runtime.schedule.turns.rotation import touches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.analysis.fragment import Fragment, Table
@@ -66,6 +66,7 @@ class ScheduleBuilder:
         regions: the regions that it uses.
         fragments: one for each region, its uses in the order of the launches' requirements.
         rings: the regions that take turns with storage from run to run.
+        known: the memories whose pushes and folds of collectives are laid out, where fragments list blocks; none: all.
     """
 
     def __init__(
@@ -75,8 +76,11 @@ class ScheduleBuilder:
         regions: Sequence[LogicalRegion],
         fragments: Sequence[Fragment],
         rings: tuple[Ring, ...] = (),
+        known: Collection[int] | None = None,
     ) -> None:
         self.machine, self.launches, self.regions, self._rings = machine, launches, regions, rings
+        self._known = np.full(len(machine.memories), known is None)
+        self._known[list(known or ())] = True
         self._sizes = [region.itemsize for region in regions]
         # A fragment that several regions share has its spaces once.
         self.network, self._analysed = Network.of(machine), tuple(fragments)
@@ -100,13 +104,13 @@ class ScheduleBuilder:
 
     def _arranged(self) -> list[Fragment]:
         """The fragments with their collectives by the plans that take least, one for all regions that share it."""
-        hosts, tour = self.network.wires[7], self.network.wires[9]
+        places = self.network.wires[7], self.network.wires[9]
         found: dict[tuple[int, int], Fragment] = {}
         keys = [(id(fragment), self._sizes[number]) for number, fragment in enumerate(self._analysed)]
         for number, key in enumerate(keys):
             if key not in found:
                 prices = self.prices(number)
-                found[key] = arrange(self._analysed[number], prices.plans, prices.pieces, hosts, tour)
+                found[key] = arrange_part(self._analysed[number], prices.plans, prices.pieces, places, self._known)
         return [found[key] for key in keys]
 
     def compose(self) -> Schedule:
@@ -150,6 +154,7 @@ class ScheduleBuilder:
             folds=self._folds(),
             plans=self._plans(),
             rings=self._rings,
+            elsewhere=self._elsewhere(),
         )
         if not self._rings:
             return schedule
@@ -214,6 +219,18 @@ class ScheduleBuilder:
         regions = np.repeat(np.arange(len(tables)), counts)
         spaces = table[:, 2] + np.repeat(np.asarray([placed.spaces for placed in self._placed], dtype=np.int64), counts)
         return Instances(regions, table[:, 0].copy(), table[:, 1].copy(), spaces, table[:, 3].copy(), self._spaces)
+
+    def _elsewhere(self) -> Column | None:
+        """The bytes that instances take in each memory which are not listed; none where all were asked for."""
+        if self._known.all():
+            return None
+        found = np.zeros(len(self.machine.memories), dtype=np.int64)
+        for placed, analysed in zip(self._placed, self._analysed, strict=True):
+            if analysed.blocks is not None:
+                need = analysed.blocks.elements + self.prices(placed.region).staged
+                np.subtract.at(need, placed.fragment.instances[:, 0], placed.fragment.instances[:, 3])
+                found += need * self.regions[placed.region].itemsize
+        return found
 
     def _accesses(self, count: int) -> tuple[Column, ...]:
         """What every row uses, those of a task by requirement."""

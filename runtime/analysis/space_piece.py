@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Corners = tuple[list[int], list[int]]
 """The first index of a box on each axis, and one past the last."""
 
@@ -38,6 +40,7 @@ class PiecedSpaces:
         self._spaces = spaces
         self._made: list[list[Corners]] = []
         self._cut: dict[tuple[int, int], list[int]] = {}
+        self._hulls: dict[int, int] = {}
 
     def cut(self, number: int, count: int) -> list[int]:
         """Give the numbers of a space's pieces: so many, or as many as there are that are not empty."""
@@ -50,6 +53,30 @@ class PiecedSpaces:
             self._made += pieces
             self._cut[number, count] = list(range(first, first + len(pieces)))
         return self._cut[number, count]
+
+    def hulls(self, numbers: Column) -> tuple[Column, Column]:
+        """Give the numbers of the smallest boxes around spaces of a table, and how many elements they have."""
+        known = self._spaces
+        if not isinstance(known, BoxSpaces):
+            raise TypeError(f"spaces: expected those of a table, got {type(known).__name__}")
+        found = numbers.copy()
+        for place in np.flatnonzero(known.last[numbers] - known.first[numbers] != 1).tolist():
+            found[place] = self._hull(int(numbers[place]))
+        low, high = known.boxes[known.first[numbers]][:, LOW:HIGH], known.boxes[known.first[numbers]][:, HIGH:]
+        volumes = (high - low).prod(axis=1)
+        for place in np.flatnonzero(found != numbers).tolist():
+            (corners,) = self._made[int(found[place]) - len(known)]
+            volumes[place] = prod(last - first for first, last in zip(*corners, strict=True))
+        return found, volumes
+
+    def _hull(self, number: int) -> int:
+        """The number of the smallest box around a space."""
+        if number not in self._hulls:
+            lows, highs = zip(*self._boxes(number), strict=True)
+            box = [min(low) for low in zip(*lows, strict=True)], [max(high) for high in zip(*highs, strict=True)]
+            self._hulls[number] = len(self._spaces) + len(self._made)
+            self._made.append([box])
+        return self._hulls[number]
 
     def all(self) -> Sequence[IndexSpace]:
         """Give the spaces, and behind them all pieces."""

@@ -123,6 +123,12 @@ class RankRuntime:
         keep_freed()
         self.resources.start_processors(machine)
 
+    def known(self, machine: Machine) -> frozenset[int] | None:
+        """Give the memories of which this rank lays out what is done: its own and those that it shares; none: all."""
+        shared = self.world.shared
+        mine = frozenset(machine.memories_of(self.world.rank))
+        return None if self.world.size == 1 else mine if shared is None else mine | shared.ranks
+
     def load(self, schedule: Schedule, lasting: Collection[int]) -> Replay:
         """Bind a schedule to this rank; see `loading.load`."""
         self.start_processors(schedule.machine)

@@ -179,7 +179,7 @@ def shape_parent(shape: int, members: int, owner: int, member: int) -> tuple[int
 
 
 @leaf
-def _parent(plan: int, rows: Rows, before: int, owner: int, member: int) -> tuple[int, int]:
+def parent(plan: int, rows: Rows, before: int, owner: int, member: int) -> tuple[int, int]:
     """Who a member sends its part of an owner's block to, and in which phase: `before` of these are within hosts."""
     row, place, host_of, numbers, by_host, first = rows
     if WITHIN[plan] == FLAT:
@@ -193,6 +193,74 @@ def _parent(plan: int, rows: Rows, before: int, owner: int, member: int) -> tupl
         return by_host[start + found], phase
     found, phase = shape_parent(BETWEEN[plan], len(first) - 1, home, host)
     return by_host[first[found] + numbers[owner] % (first[found + 1] - first[found])], before + phase
+
+
+@leaf
+def _shape_children(shape: int, members: int, owner: int, place: int, found: Column) -> int:
+    """Who sends its part of an owner's block to a place, as `shape_parent` says; how many are found."""
+    count = 0
+    if shape == STAR:
+        for other in range(members if place == owner else 0):
+            if other != owner:
+                found[count] = other
+                count += 1
+    elif shape == RING_SHAPE:
+        found[0] = (place - 1) % members
+        count = int(found[0] != owner)
+    else:
+        level = 0
+        while 1 << level < members:
+            # Who stands for the other half of the cell sends to who stands for this one, or is sent to.
+            cell = (place >> level ^ 1) << level
+            if cell < members:
+                found[count] = stands_for(cell, level, owner, members)
+                if found[count] != owner and shape_parent(shape, members, owner, found[count])[0] == place:
+                    count += 1
+            level += 1
+    return count
+
+
+@leaf
+def children(plan: int, rows: Rows, owner: int, member: int, found: Column) -> int:
+    """Who sends its part of an owner's block to a member, by ascending member, found without the hops of others.
+
+    Args:
+        plan: its number.
+        rows: how the group stands.
+        owner: of the block.
+        member: who is sent to.
+        found: room for as many as there are members.
+
+    Returns:
+        How many there are.
+    """
+    row, place, host_of, numbers, by_host, first = rows
+    if WITHIN[plan] == FLAT:
+        if BETWEEN[plan] == STAR:
+            return _shape_children(STAR, len(row), owner, member, found)
+        count = _shape_children(BETWEEN[plan], len(row), place[owner], place[member], found)
+        for number in range(count):
+            found[number] = row[found[number]]
+    else:
+        host, home = host_of[member], host_of[owner]
+        start, size = first[host], first[host + 1] - first[host]
+        leader = numbers[owner] % size
+        count = _shape_children(WITHIN[plan], size, leader, numbers[member], found)
+        for number in range(count):
+            found[number] = by_host[start + found[number]]
+        if numbers[member] == leader:
+            last = count + _shape_children(BETWEEN[plan], len(first) - 1, home, host, found[count:])
+            for number in range(count, last):
+                other = found[number]
+                found[number] = by_host[first[other] + numbers[owner] % (first[other + 1] - first[other])]
+            count = last
+    for number in range(1, count):
+        child, at = found[number], number
+        while at > 0 and found[at - 1] > child:
+            found[at] = found[at - 1]
+            at -= 1
+        found[at] = child
+    return count
 
 
 @inner
@@ -217,15 +285,15 @@ def hops(plan: int, rows: Rows, owns: Column, reduces: bool, spreads: bool) -> T
         for member in range(members):
             if member == owner:
                 continue
-            parent, phase = _parent(plan, rows, before, owner, member)
+            receiver, phase = parent(plan, rows, before, owner, member)
             if reduces:
-                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, member, parent
+                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, member, receiver
                 found[count, OWNER], found[count, FOLDS] = owner, MORE
                 counts[phase + 1] += 1
                 count += 1
             if spreads:
                 phase = (2 if reduces else 1) * every - 1 - phase
-                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, parent, member
+                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, receiver, member
                 found[count, OWNER], found[count, FOLDS] = owner, 0
                 counts[phase + 1] += 1
                 count += 1

@@ -207,6 +207,8 @@ class Schedule:
         folds: symbol of the reduction operator of each FOLD row, by row.
         plans: the name of the movement plan of each collective that has another than direct, by row.
         rings: the regions that take turns with storage from run to run.
+        elsewhere: of the part that some memories have in a schedule, the bytes that further instances take in each
+            memory: tiles of collectives between others, which are not listed. None: this is the whole.
     """
 
     machine: Machine
@@ -229,6 +231,7 @@ class Schedule:
     folds: dict[int, str] = field(repr=False)
     plans: dict[int, str] = field(repr=False)
     rings: tuple[Ring, ...] = ()
+    elsewhere: Column | None = None
 
     def __len__(self) -> int:
         """Count its rows."""
@@ -283,9 +286,9 @@ class Schedule:
         """Give the memories where a row runs: a processor's one, or every memory that takes part in a movement."""
         if self.processor[row] >= 0:
             return (self.machine.memory_of(int(self.processor[row])),)
-        starts, source, target, *_ = self.transfer
-        pushes = slice(starts[row], starts[row + 1])
-        ends = np.concatenate((source[pushes], target[pushes]))
+        (starts, source, target, *_), (first, used, *_) = self.transfer, self.access
+        pushes, uses = slice(starts[row], starts[row + 1]), slice(first[row], first[row + 1])
+        ends = np.concatenate((source[pushes], target[pushes], used[uses]))
         return tuple(np.unique(self.instances.memory[ends]).tolist())
 
     def takes_part(self, memories: Collection[int]) -> Flags:
@@ -293,9 +296,10 @@ class Schedule:
         known = self._known(memories)
         place = np.asarray([processor.memory for processor in self.machine.processors], dtype=np.int64)
         found: Flags = (self.processor >= 0) & known[place[self.processor]]
-        starts, source, target, *_ = self.transfer
-        moved = known[self.instances.memory[source]] | known[self.instances.memory[target]]
-        found[np.repeat(np.arange(len(self)), np.diff(starts))[moved]] = True
+        for starts, *ends in (self.transfer[:3], self.access[:2]):
+            rows = np.repeat(np.arange(len(self)), np.diff(starts))
+            for end in ends:
+                found[rows[known[self.instances.memory[end]]]] = True
         return found
 
     def at(self, memories: Collection[int]) -> Schedule:
@@ -347,6 +351,8 @@ class Schedule:
         sizes = np.asarray([region.itemsize for region in self.regions], dtype=np.int64)
         need = np.zeros(len(self.machine.memories), dtype=np.int64)
         np.add.at(need, self.instances.memory, self.instances.elements * sizes[self.instances.region])
+        if self.elsewhere is not None:
+            need += self.elsewhere
         for ring, rect in self.rotation.rects.items() if self.rings else ():
             need[ring.memory] += sum(rect.volume * region.itemsize for region in ring.regions)
         for number in self.rotation.places if self.rings else ():

@@ -89,10 +89,11 @@ class ProgramLoader:
             "states": expansion.fetch_states,
         }
         program = builds[what]()
-        schedule = lower(program, self._cache)
+        schedule = lower(program, self._cache, self._runtime.known(self._machine))
         replay = self._runtime.load(schedule, program.lasting)
         loaded = self._loaded[key] = LoadedProgram(
             replay,
+            program,
             expansion.inputs,
             expansion.results,
             expansion.clock,

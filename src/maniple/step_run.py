@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from maniple.operators.lowering.fusion.fused_launch import home_names
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.process.error import RunError
 from maniple.process.interruption import hold_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from maniple.operators.lowering.step_program import Port
+    from maniple.operators.lowering.step_program import Port, Program
     from maniple.runtime.execution.replay import Replay
     from maniple.runtime.execution.run import Run
+    from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.storage.memory import Memory
     from maniple.weight_flow import WeightFlow
 
@@ -29,12 +32,19 @@ class LoadedProgram:
     """A program ready to run, with the ports through which values enter and leave it, and the losses not yet taken."""
 
     replay: Replay
+    program: Program
     inputs: dict[str, dict[int, Port]]
     results: dict[str, Port]
     clock: Port | None
     hyper: Port | None = None
     unread: deque[StepRun] = field(default_factory=deque)
     flow: WeightFlow | None = None
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Give all rows, with what all ranks push: the replay's own schedule has the part of its host."""
+        known = self.replay.schedule
+        return known if known.elsewhere is None else lower(self.program, FragmentCache(known.machine))
 
     def feed(
         self,

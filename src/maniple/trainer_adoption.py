@@ -153,7 +153,7 @@ class TrainerAdoption(TrainerCheckpoint):
                         if number in memories:
                             memories[number].keep(move.new, rect)
                 program = move_program(turn)
-                replay = self._runtime.load(lower(program, cache), program.homes)
+                replay = self._runtime.load(lower(program, cache, self._runtime.known(machine)), program.homes)
                 with self._watch():
                     run = replay.submit()
                     run.wait()

@@ -85,8 +85,8 @@ class TrainerInspection(ABC):
     @property
     @in_turn
     def schedule(self) -> Schedule:
-        """The schedule of a step at the graph's own batch size."""
-        return self._load("step", self.graph.batch).replay.schedule
+        """The schedule of a step at the graph's own batch size, with all that all ranks do."""
+        return self._load("step", self.graph.batch).schedule
 
     @in_turn
     def torch_optimizer(self) -> torch.optim.Optimizer:

@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import islice
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from pipelined_step import forward_then_backward, pipeline
-from planned_step import lowered, plans
+from planned_step import lowered, plans, program
 from test_memory_plan import executed
 from trained_networks import NETWORKS
 
 import maniple as mp
 from maniple.models import model
+from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.runtime.schedule import lane
 from maniple.runtime.schedule.schedule import Piece, Schedule, Transfer
 
@@ -27,13 +29,17 @@ Push = tuple[int, int, object, Piece | None, Piece | None, Transfer | None]
 
 
 @cache
-def schedules() -> list[tuple[str, Schedule]]:
-    """Schedules of steps under named and random plans, and of hosts whose collectives go by other plans than direct."""
+def steps() -> list[tuple[str, mp.Graph, mp.Plan, mp.Machine]]:
+    """Steps under named and random plans, and of hosts whose collectives go by other plans than direct."""
     drawn = islice(plans(settings().max_examples // 50, first=3, machines=MACHINES), 0, None, 4)
-    found = [(label, lowered(graph, plan, machine)) for label, graph, plan, machine in drawn]
     graph, machine = model("mlp", 32), mp.Machine.preset("k80x8")
-    plan = mp.search(graph, machine, strategy="data_parallel")
-    return [*found, (machine.name, lowered(graph, plan, machine))]
+    return [*drawn, (machine.name, graph, mp.search(graph, machine, strategy="data_parallel"), machine)]
+
+
+@cache
+def schedules() -> list[tuple[str, Schedule]]:
+    """Their schedules."""
+    return [(label, lowered(graph, plan, machine)) for label, graph, plan, machine in steps()]
 
 
 def hosts_of(machine: mp.Machine) -> list[frozenset[int]]:
@@ -80,6 +86,48 @@ def test_a_host_knows_of_every_row_what_is_done_there() -> None:
             assert all((one == other).all() for one, other in zip(again.transfer, known.transfer, strict=True))
     assert less, "what others push is not listed"
     assert plans_seen, "collectives have other plans than direct"
+
+
+def test_a_host_lowers_its_part_without_the_whole() -> None:
+    less = 0
+    for label, graph, plan, machine in steps():
+        made = program(graph, plan, machine)
+        whole = lower(made, FragmentCache(machine))
+        for memories in hosts_of(machine):
+            known, expected = lower(made, FragmentCache(machine), memories), whole.at(memories)
+            for name in ("kind", "launch", "point", "processor", "region", "bytes", "order"):
+                assert (getattr(known, name) == getattr(expected, name)).all(), (label, name)
+            for name in ("successors", "carried"):
+                pairs = zip(getattr(known, name), getattr(expected, name), strict=True)
+                assert all(np.array_equal(one, other) for one, other in pairs), (label, name)
+            assert (known.plans, known.folds) == (expected.plans, expected.folds), label
+            assert known.memory_bytes() == whole.memory_bytes(), label
+            assert (known.takes_part(memories) == expected.takes_part(memories)).all(), label
+            assert told(known.at(memories)) == told(expected), label
+            less += len(whole.transfer[1]) - len(known.transfer[1])
+    assert less, "what others push in collectives is not listed"
+
+
+def told(schedule: Schedule) -> list[object]:
+    """What rows push, fold and use, instances being told by where they are and why, and which was named first."""
+    names: dict[int, int] = {}
+    found: list[object] = []
+
+    def name(number: int) -> tuple[object, int]:
+        return schedule.instances[number], names.setdefault(number, len(names))
+
+    for row in range(len(schedule)):
+        found += [
+            (row, name(push.source), name(push.target), push.rect, push.feeds, push.after, push.follows)
+            for push in schedule.transfers(row)
+        ]
+        found += [
+            (row, fold.memory, name(fold.target), fold.rect, tuple(map(name, fold.parts)), fold.op)
+            for fold in schedule.pieces.get(row, ())
+        ]
+        if schedule.processor[row] >= 0:
+            found += [(row, name(use.instance), use.rect, use.writes, use.slot) for use in schedule.accesses(row)]
+    return found
 
 
 def test_both_ends_of_a_pair_know_the_same_pushes_in_the_same_order() -> None:

@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
+from drawn_exchanges import BOUNDS, EXCHANGES, drawn_plan, drawn_uses, tiles
 from pushed import carry_out, places
 
-from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, reduce
-from maniple.regions.rectangle import Rect
+from maniple.regions.privilege import READ, reduce
 from maniple.runtime.analysis import fragment as columns
 from maniple.runtime.analysis.arrangement import arrange
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistance
 from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.step_analysis import analyse, analyse_by_use
 from maniple.runtime.schedule.instance import InstanceKind
-from maniple.runtime.schedule.movement_plan import DIRECT, LEVELS, NAMES, RING
+from maniple.runtime.schedule.movement_plan import DIRECT, LEVELS, RING
 from maniple.runtime.schedule.schedule import RowKind
-
-BOUNDS = Rect((0, 0), (24, 3))
-EXCHANGES = (RowKind.ALL_REDUCE, RowKind.REDUCE_SCATTER, RowKind.ALL_GATHER, RowKind.BROADCAST)
-
-
-def tiles(parts: int) -> list[Rect]:
-    cuts = [24 * part // parts for part in range(parts + 1)]
-    return [Rect((low, 0), (high, 3)) for low, high in pairwise(cuts)]
 
 
 def drawn(chance: Random) -> tuple[Fragment, tuple[int, ...]]:
-    """Uses by some memories that write tiles, read the whole or tiles, and reduce the whole; and their hosts."""
-    memories = chance.randint(3, 8)
-    hosts = tuple(chance.randrange(3) for _ in range(memories))
-    everywhere = chance.sample(range(memories), memories)
-    key = []
-    for number in range(chance.randint(3, 9)):
-        privilege = chance.choice([READ, READ, READ_WRITE, reduce("+"), reduce("+")]) if number else WRITE_DISCARD
-        whole = privilege.reduces or (privilege is READ and chance.random() < 0.6)
-        users = everywhere if chance.random() < 0.7 else everywhere[: chance.randint(1, memories)]
-        spaces = [BOUNDS] * len(users) if whole else tiles(len(users))
-        uses = [
-            PlacedUse(point, (point,), memory, memory, space)
-            for point, (memory, space) in enumerate(zip(users, spaces, strict=True))
-        ]
-        key.append((privilege, tuple(uses)))
-    analysed = chance.choice([analyse, analyse_by_use])
-    return analysed(FragmentKey(BOUNDS, (), tuple(key)), HostDistance(hosts)), hosts
+    """Uses as above, analysed; and the hosts."""
+    key, hosts = drawn_uses(chance)
+    return chance.choice([analyse, analyse_by_use])(key, HostDistance(hosts)), hosts
 
 
 def planned(fragment: Fragment, hosts: tuple[int, ...], plan: int, cut: int = 1) -> tuple[Fragment, list[int]]:
@@ -55,11 +32,6 @@ def planned(fragment: Fragment, hosts: tuple[int, ...], plan: int, cut: int = 1)
     plans, pieces = np.full(len(fragment.kinds), DIRECT), np.full(len(fragment.kinds), cut)
     plans[moves] = plan
     return arrange(fragment, plans, pieces, np.asarray(hosts), np.arange(len(hosts))), moves
-
-
-def drawn_plan(chance: Random) -> tuple[int, int]:
-    """A plan, and pieces: levels of whole blocks every third time."""
-    return chance.choice([(LEVELS, 1), (chance.randrange(LEVELS, len(NAMES)), chance.choice([1, 2, 3, 8]))])
 
 
 def contents(fragment: Fragment, seed: int) -> dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
