@@ -1,13 +1,19 @@
-"""Pipelines with a flush that a search chose, as plans that run, simulated beside one device and other strategies.
+"""Pipelines that a search chose, as plans that run, simulated beside one device and other strategies.
 
     python benchmarks/pipeline_speed_ups.py zoo [--devices 4 8] [--models vgg16 ...]      the seed paper's ten models
+    python benchmarks/pipeline_speed_ups.py flows [--devices 4 8] [--models vgg16 ...]    the same without a flush (2BW)
     python benchmarks/pipeline_speed_ups.py bapipe [--models vgg16 ...]                   BaPipe's three
 
-Each prints a table of docs/explanation/antichain.md, a row as soon as it is found. Nothing is timed. Images have the
-shapes of CIFAR-10, and a mini-batch 128 of them; batch norms take the statistics of what is computed at once, as in the
-published pipelines. `antichain` chooses stages, replicas and the number of micro-batches: what is fastest, which may
-be no pipeline, and then the fastest under 1F1B. Straight pipelines of p balanced stages with a flush reach
-p m / (m + p - 1) of one device at most, which is the cap that is shown; replicas may be above it.
+Each prints a table, a row as soon as it is found; those of `zoo` and `bapipe` are in docs/explanation/antichain.md, and
+that of `flows` is in no page yet. Nothing is timed. Images have the shapes of CIFAR-10, and a mini-batch 128 of them;
+batch norms take the statistics of what is computed at once, as in the published pipelines. `antichain` chooses stages,
+replicas and the number of micro-batches: what is fastest, which may be no pipeline, and then the fastest under 1F1B.
+Straight pipelines of p balanced stages with a flush reach p m / (m + p - 1) of one device at most, the cap that
+is shown; replicas may be above it.
+
+`flows` has PipeDream-2BW: `pipedream` chooses stages, replicas and micro-batches, and shown is also what the slowest
+stage takes, as the partition search adds it up. Micro-batches are smaller than batches, so all stages together take
+longer than one device. Steps are those of the steady state.
 """
 
 from __future__ import annotations
@@ -34,9 +40,11 @@ ZOO = (
 )  # fmt: skip
 BAPIPE = ("vgg16", "resnet50", "nmt")
 SEMANTICS = {"batch_norm": "local_stats"}
+FLOWING = {**SEMANTICS, "weights": "2bw"}
 BATCH = 128
 ORDER = "1f1b"
 ZOO_HEAD = "| model | devices | one device ms | fastest plan | speed-up | fastest under 1F1B | speed-up | cap |"
+FLOWS_HEAD = "| model | devices | one device ms | processors of stages | m | step ms | slowest stage ms | speed-up |"
 BAPIPE_HEAD = "| model | devices | strategy | plan | ms | of data parallelism | most in a memory, MB |"
 
 
@@ -101,6 +109,30 @@ def zoo(names: Sequence[str], devices: Sequence[int]) -> None:
         print(f"| **geometric mean** | {count} | | | {means[0]:.2f} | | {means[1]:.2f} | |", flush=True)
 
 
+def flows_row(name: str, devices: int) -> tuple[str, float]:
+    """A row of the seed paper's models without a flush, and the speed-up."""
+    case = Case(model(name, BATCH, image=32, classes=10), mp.Machine.preset(f"p100x{devices}"))
+    alone_s = case.alone_s
+    plan = mp.search(case.graph, case.machine, strategy="pipedream", semantics=FLOWING)
+    told, step_s = dict(dict(plan.explanation)[""]), plan.predicted.step_s or math.inf
+    cells = [name, devices, f"{alone_s * 1e3:.2f}", told["processors of stages"], told["micro-batches"]]
+    cells += [f"{step_s * 1e3:.2f}", f"{float(str(told['bottleneck_s'])) * 1e3:.2f}", f"{alone_s / step_s:.2f}"]
+    return "| " + " | ".join(map(str, cells)) + " |", alone_s / step_s
+
+
+def flows(names: Sequence[str], devices: Sequence[int]) -> None:
+    """Print the table of the seed paper's models without a flush, and the geometric means."""
+    print(FLOWS_HEAD, "|---" * 8 + "|", sep="\n", flush=True)
+    for count in devices:
+        found = []
+        for name in names:
+            row, speed_up = flows_row(name, count)
+            print(row, flush=True)
+            found.append(speed_up)
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        print(f"| **geometric mean** | {count} | | | | | | {mean:.2f} |", flush=True)
+
+
 def bapipe(names: Sequence[str], devices: int) -> None:
     """Print the table of BaPipe's models."""
     print(BAPIPE_HEAD, "|---" * 7 + "|", sep="\n", flush=True)
@@ -121,12 +153,12 @@ def bapipe(names: Sequence[str], devices: int) -> None:
 def main() -> int:
     """Print what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("zoo", "bapipe"))
+    parser.add_argument("table", choices=("zoo", "flows", "bapipe"))
     parser.add_argument("--models", nargs="+", choices=sorted({*ZOO, *BAPIPE}))
     parser.add_argument("--devices", nargs="+", type=int, default=[4, 8])
     asked = parser.parse_args()
-    if asked.table == "zoo":
-        zoo(asked.models or ZOO, asked.devices)
+    if asked.table in {"zoo", "flows"}:
+        (zoo if asked.table == "zoo" else flows)(asked.models or ZOO, asked.devices)
     else:
         bapipe(asked.models or BAPIPE, asked.devices[0])
     return 0

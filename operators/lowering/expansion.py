@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from maniple.operators.lowering.arrival.arrival_launch import arrival_launch
 from maniple.operators.lowering.arrival.input_parts import InputParts
 from maniple.operators.lowering.composite import lower_composites
 from maniple.operators.lowering.flow.lived_run import LivedRun
 from maniple.operators.lowering.fusion.chained_graph import chained
 from maniple.operators.lowering.fusion.fused_launch import fused_at_home, home_users
 from maniple.operators.lowering.micro_batch import ALL
-from maniple.operators.lowering.operator_body import FetchBinder, InputBinder
+from maniple.operators.lowering.operator_body import FetchBinder
 from maniple.operators.lowering.operator_launch import (
     assign_launch,
     copy_launch,
@@ -34,7 +35,7 @@ from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.lowering.working_copy import COPY, PART, WorkingCopies
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
 from maniple.operators.training import loss_scale
-from maniple.regions.privilege import READ, WRITE_DISCARD
+from maniple.regions.privilege import READ
 from maniple.runtime.program.region_table import RegionTable
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 
@@ -250,11 +251,15 @@ class Expansion:
         elif kind in {"cast", "copy", "sum", "norm", "update", "rescale"}:
             self._act_on_weight(action, script, optimizer)
         elif kind == "assign":
-            value = self._regions.value(self.graph.assignments[number])
-            self._launches.append(assign_launch(self.held[self._tensors[number].name], value))
+            self._assign(number)
         else:
-            for form in script.forms.of(kind, self.graph.nodes[number]):
-                self._operate(form, part, script, training=optimizer is not None)
+            self._pass(action, script, training=optimizer is not None)
+
+    def _assign(self, number: int) -> None:
+        """Give a buffer its next value."""
+        given, buffer = self.graph.assignments[number], self.held[self._tensors[number].name]
+        value, lag = (self._regions.value(given), 0) if self.run is None else self.run.given(given)
+        self._launches.append(replace(assign_launch(buffer, value), lag=lag))
 
     def _act_on_weight(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:
         """Expand what is done with a parameter at its home, or with the scale of the loss.
@@ -298,18 +303,28 @@ class Expansion:
             self._placed[node.id, part] = place_tasks(self.graph.bound(node), config, self._memory_of, within)
         return self._placed[node.id, part]
 
+    def _pass(self, action: Action, script: Script, *, training: bool) -> None:
+        """Add the launches of a pass of an operator."""
+        kind, part, node, made = action.kind, action.part, self.graph.nodes[action.number], len(self._launches)
+        for form in script.forms.of(kind, node):
+            self._operate(form, part, script, training=training)
+        if self.run is not None:
+            self._launches += list(self.run.settled(node, kind, part, self._launches[made:]))
+
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node, parts = form.node, self._regions.parts
-        first = self._first.setdefault((form.part, node.id), part) == part
+        begins = part if self.run is None else min(part, 0)
+        first = self._first.setdefault((form.part, node.id), begins) == part
         self._forms[len(self._launches)] = form
         key = form.part, node.id, parts.like(node, part)
-        pattern = self._patterns.get(key)
+        # What outlives a run is of other regions for each micro-batch, so that none is the pattern of another.
+        pattern = self._patterns.get(key) if self.run is None else None
         if pattern is None:
             pattern = self._patterns[key] = launch_pattern(
                 self.graph,
                 form,
                 self._place(node, part),
-                self._regions if self.run is None else self.run.of(node, form.direction),
+                self._regions if self.run is None else self.run.of(node, form.direction, part),
                 script.backward.shared,
                 part=part,
                 training=training,
@@ -317,7 +332,8 @@ class Expansion:
                 in_turn=script.in_turn and (part != ALL or parts.count == 1),
             )
         launch = pattern.of(part, self._regions, lambda: self._place(node, part).table, first=first)
-        self._launches.append(launch if self.run is None else replace(launch, lag=self.run.lag(node, form.direction)))
+        lag = 0 if self.run is None else self.run.lag(node, form.direction, part)
+        self._launches.append(replace(launch, lag=lag) if lag else launch)
 
     def _input(self, tensor: TensorInfo, nodes: Sequence[Node], part: int) -> None:
         """Launch the arrival of one input, or of what a micro-batch has of it, which comes in turn with its readers."""
@@ -326,12 +342,12 @@ class Expansion:
             return
         ports = self.inputs.setdefault(tensor.name, {})
         ref, name = ("value", tensor.id), f"{tensor.name}.input"
-        region = self._regions.region(ref, part) if self.run is None else self.run.youngest(ref)
+        region, lag = (self._regions.region(ref, part), 0) if self.run is None else self.run.arrival(ref, part)
         if part == ALL:
-            ports[part] = self._arrival(name, region, parts)
+            ports[part] = self._arrival(name, region, parts, lag=lag)
         else:
             start = self._arriving.start(tensor, part)
-            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, start)
+            ports[part] = self._arrival(f"{name}#{part}", region, parts, readers, start, lag)
 
     def _tick(self, nodes: Sequence[Node]) -> None:
         """Launch the arrival of the clock wherever a task draws random numbers."""
@@ -359,24 +375,11 @@ class Expansion:
         parts: Mapping[int, Rect],
         readers: Mapping[int, int] | None = None,
         start: Sequence[int] = (),
+        lag: int = 0,
     ) -> Port:
-        """Launch a task in each memory that writes its part of a value that the program brings.
-
-        Args:
-            name: of the launch.
-            region: what it writes.
-            parts: of the value, by memory.
-            readers: by memory the processor that brings it, in turn with what it runs; None: the memory's first, when
-                it is free.
-            start: where the region begins in the value; by default at its start.
-        """
-        memories = sorted(parts)
-        port = Port(tuple(memories), tuple(parts[memory] for memory in memories))
-        firsts = {memory: self.machine.processors_of(memory)[0] for memory in memories}
-        points = tuple(Point((), (readers or firsts)[memory], replica) for replica, memory in enumerate(memories))
-        rects = tuple(rect.shift([-at for at in start]) for rect in port.rects) if start else port.rects
-        requirement, turn = Requirement(region, WRITE_DISCARD, rects), readers is not None
-        self._launches.append(Launch(name, points, (requirement,), InputBinder(port), in_turn=turn, port="in"))
+        """Launch the arrival of a value that the program brings; see ``arrival_launch``."""
+        launch, port = arrival_launch(self.machine, name, region, parts, readers, start, lag)
+        self._launches.append(launch)
         return port
 
     def _fetch(self, name: str, region: LogicalRegion, *, in_turn: bool = False) -> None:

@@ -14,13 +14,14 @@ circle, that is what the message draws.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.pipeline_order.flush import sequential
 from maniple.operators.pipeline_order.lockstep import in_lockstep
 from maniple.operators.pipeline_order.stage_graph import StageGraph
+from maniple.operators.pipeline_order.version_rule import lag
 from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.version_semantics import version_rule
 from maniple.process.error import RequestError
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Degrees = tuple[int, ...]
+"""Of the factors of an operator, in its rule's order."""
+
 BACKWARD = {"B": "backward", "I": "input_gradient", "W": "weight_gradient"}
 """What operators do in an action of a stage that goes backward."""
 
@@ -53,6 +57,7 @@ class Pipeline:
         parts: the micro-batches.
         recomputed: the names of the operators whose results are computed again for backward.
         rule: which versions of weights are read, where there is no flush.
+        degrees: of the operators that are split, then, by name.
     """
 
     order: PipelineOrder
@@ -60,6 +65,7 @@ class Pipeline:
     parts: MicroBatches
     recomputed: frozenset[str] = frozenset()
     rule: VersionRule | None = None
+    degrees: Mapping[str, Degrees] = field(default_factory=dict)
 
     def near(self, reader: Node, writer: Node, tensor: int) -> bool:
         """Whether a node reads what another computes again of a tensor.
@@ -87,7 +93,15 @@ def pipeline_of(order: PipelineOrder | None, graph: Graph, plan: Plan) -> Pipeli
         # copies of all weights would be made when the step begins.
         return Pipeline(sequential(StageGraph.chain(1), 1), dict.fromkeys(names, 0), MicroBatches(graph), recomputed)
     parts, rule = MicroBatches(graph, order.micro_batches), version_rule(dict(plan.semantics))
-    return Pipeline(order, stages_of(plan.stages, names), parts, recomputed, rule)
+    return Pipeline(order, stages_of(plan.stages, names), parts, recomputed, rule, flow_degrees(plan))
+
+
+def flow_degrees(plan: Plan) -> dict[str, Degrees]:
+    """Of a plan without a flush the degrees of the operators that are split, by name; of others none."""
+    if version_rule(dict(plan.semantics)) is None:
+        return {}
+    degrees = {name: tuple(degree for _, degree in own.degrees) for name, own in plan.operators}
+    return {name: own for name, own in degrees.items() if any(degree > 1 for degree in own)}
 
 
 class Pass(NamedTuple):
@@ -153,7 +167,7 @@ class Passes:
             RequestError: lanes wait for each other in a circle.
         """
         if self._pipeline.rule is not None:
-            return self._without_flush()
+            return self._without_flush(self._pipeline.rule)
         lanes = [[found for action in lane for found in self._of(action)] for lane in self._pipeline.order.lanes]
         for node in self._free:
             lanes.append([Pass("forward", node.id, ALL, f"{node.name}.forward of all micro-batches")])
@@ -169,18 +183,47 @@ class Passes:
                 raise RequestError(f"{error}{self._hint()}") from None
         return merged
 
-    def _without_flush(self) -> list[Pass]:
-        """Forward of all stages, and then backward, of the first stage first: each is at another mini-batch.
+    def _without_flush(self, rule: VersionRule) -> list[Pass]:
+        """What prepares inputs, and then micro-batch by micro-batch forward of all stages, and backward of all.
 
-        In a run a stage so reads gradients before the stage behind it writes those of the next mini-batch.
+        Mini-batches that are not cut are one micro-batch each, and every stage is at another: the first goes backward
+        first, so that it reads gradients before the stage behind it writes those of the next. Else all go backward with
+        the same micro-batch, the last first, and forward with one as many further as stages follow.
         """
-        found = []
-        for kind, does in (("F", "forward"), ("B", "backward")):
-            for stage in sorted(self._stages):
-                nodes = self._stages[stage] if kind == "F" else reversed(self._stages[stage])
-                label = f"{stage}{kind}0"
-                found += [Pass(does, node.id, ALL, f"{label} ({node.name}.{does})") for node in nodes]
+        stages, count = sorted(self._stages), self._parts.count
+        self._check_flow(rule, len(stages))
+        found = [Pass("forward", node.id, ALL, f"{node.name}.forward of all micro-batches") for node in self._free]
+        for turn in range(count):
+            for stage in stages:
+                part = (turn + lag(stage, len(stages))) % count if rule.adds else turn
+                found += self._of_stage(stage, "F", part)
+            for stage in reversed(stages) if rule.adds else stages:
+                found += self._of_stage(stage, "B", turn)
         return found
+
+    def _of_stage(self, stage: int, kind: str, part: int) -> Iterator[Pass]:
+        """The passes of a stage without a flush."""
+        does, number, nodes = ("forward" if kind == "F" else "backward"), part, self._stages[stage]
+        if self._parts.count == 1:
+            number = ALL
+        for node in nodes if kind == "F" else reversed(nodes):
+            yield Pass(does, node.id, number, f"{stage}{kind}{part} ({node.name}.{does})")
+
+    def _check_flow(self, rule: VersionRule, stages: int) -> None:
+        """Refuse too few samples, and what runs whole, once for all micro-batches, unless it prepares inputs."""
+        if rule.adds and self._parts.count < stages:
+            raise RequestError(
+                f"batch: expected at least {stages} samples, a micro-batch for each stage, under semantics.weights "
+                f"{rule.name}; got {self._parts.count}"
+            )
+        given = {tensor.id for tensor in self._graph.inputs}
+        for node in self._free:
+            if not given.issuperset(operand for operand in node.operands if operand is not None):
+                raise RequestError(
+                    f"plan: pipeline.micro_batches: {node.name} is not cut into micro-batches and runs whole, for "
+                    f"which a pipeline without a flush has no moment{self._hint()}"
+                )
+            given.update(node.results)
 
     def _of(self, action: StageAction) -> Iterator[Pass]:
         """The passes of a stage's action."""

@@ -163,8 +163,9 @@ def training_script(
             cut=pipeline.parts.count > 1,
         )
         passes = Passes(graph, nodes, forms, pipeline).merged()
-    lives = None if pipeline is None or pipeline.rule is None else Lives(graph, pipeline.stages, pipeline.rule)
-    if lives is not None:
+    lives = None
+    if pipeline is not None and pipeline.rule is not None:
+        lives = Lives(graph, pipeline.stages, pipeline.rule, pipeline.parts, pipeline.degrees)
         _check_lives(graph, optimizer, working, scaled=scaled)
         lives.note(passes, forms)
     enters = optimizer is not None and optimizer.enters
@@ -172,7 +173,7 @@ def training_script(
     actions = [Action("hyper", 0)] if enters else []
     parts = MicroBatches(graph) if pipeline is None else pipeline.parts
     followed = _later(graph, forms, _followed(graph, forms, passes, waits=waits), working)
-    following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed))
+    following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed, lives))
     actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
     actions += [Action("rescale", 0)] if scaled else []
     actions += [Action("assign", buffer) for buffer in graph.assignments]
@@ -254,16 +255,23 @@ def _arrivals(graph: Graph, parts: MicroBatches) -> Iterator[Action]:
     yield Action("clock", 0)
 
 
-def _with_parts(graph: Graph, forms: StepForms, parts: MicroBatches, actions: Iterable[Action]) -> Iterator[Action]:
-    """Actions, and before the first that reads the part of a micro-batch of an input its arrival."""
+def _with_parts(
+    graph: Graph, forms: StepForms, parts: MicroBatches, actions: Iterable[Action], lives: Lives | None
+) -> Iterator[Action]:
+    """Actions, and before the first that reads the part of a micro-batch of an input its arrival.
+
+    Without a flush passes of the mini-batch before may come first.
+    """
     inputs = {tensor.id for tensor in graph.inputs if parts.apart(tensor.id)}
     arrived, nodes = set[tuple[int, int]](), graph.nodes
     for action in actions:
         if inputs and action.part != ALL and action.kind in PASSES:
-            for kind, number in forms.uses(action.kind, nodes[action.number]).reads:
-                if kind == "value" and number in inputs and (number, action.part) not in arrived:
-                    arrived.add((number, action.part))
-                    yield Action("input", number, "", action.part)
+            node, part = nodes[action.number], action.part
+            for kind, number in forms.uses(action.kind, node).reads:
+                missing = kind == "value" and number in inputs and (number, part) not in arrived
+                if missing and (lives is None or lives.arrives(node, action.kind, part, (kind, number))):
+                    arrived.add((number, part))
+                    yield Action("input", number, "", part)
         yield action
 
 

@@ -10,6 +10,7 @@ from maniple.operators.lowering.working_copy import COPY, PART, base_of, is_pass
 from maniple.operators.operator.operator import HALF_DTYPES
 from maniple.operators.operator.scratchpad import Scratchpads
 from maniple.operators.training import loss_scale
+from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,6 +136,19 @@ class StepRegions:
         else:
             shape = self._tensors[number].shape
         return self.parts.start(shape[axis], part)
+
+    def part_bounds(self, ref: RegionRef, part: int, bounds: Rect) -> Rect:
+        """What a micro-batch has of the region that it has for itself, or shares with larger ones."""
+        kind, number = ref
+        if not self.is_apart(ref) or kind in SAVED:
+            return bounds
+        axis = self.parts.written(number)
+        if axis is None:
+            return bounds
+        extent = self._tensors[number].shape[axis]
+        end = self.parts.start(extent, part + 1) if part + 1 < self.parts.count else extent
+        hi = (*bounds.hi[:axis], end - self.parts.start(extent, part), *bounds.hi[axis + 1 :])
+        return Rect(bounds.lo, hi)
 
     def value(self, tensor: int) -> LogicalRegion:
         """The values of a tensor that is one region."""

@@ -69,17 +69,14 @@ def named_order(name: str, graph: StageGraph, micro_batches: int) -> PipelineOrd
 
 
 def _asynchronous(graph: StageGraph, micro_batches: int) -> PipelineOrder:
-    """What a run has of the order without a flush: of each stage forward of one mini-batch, and backward of another.
+    """The order without a flush: forward of each stage goes on while backward comes back, mini-batch after mini-batch.
 
-    Lane i of p goes backward with the mini-batch that it went forward with p - 1 - i runs before:
+    Lane i of p goes backward with the micro-batch that it went forward with p - 1 - i before; in which run, and with
+    which weights, says the rule (`version_rule`). A mini-batch by itself is one micro-batch:
 
         lane 0    F0 .  F1 .  F2 B0 F3 B1 ...
         lane 1    .  F0 .  F1 B0 F2 B1 F3 ...
         lane 2    .  .  F0 B0 F1 B1 F2 B2 ...
     """
-    if micro_batches != 1:
-        raise RequestError(
-            f"order {ASYNCHRONOUS!r}: expected 1 micro-batch, for mini-batches follow each other; got {micro_batches}"
-        )
     graph.single(ASYNCHRONOUS)
-    return flush.gpipe(graph, micro_batches)
+    return flush.one_forward_one_backward(graph, micro_batches)

@@ -9,14 +9,25 @@ updates of the p - 1 - i mini-batches before are missing. Of four stages, the ru
     stage 2   F    B
     stage 3   F B
 
+Of a mini-batch that is cut into at least as many micro-batches as stages, every stage has backward in the run after the
+one that the mini-batch began, and forward of as many micro-batches ahead as stages follow. Three stages, four
+micro-batches, of which a capital is of the mini-batch that began in this run, and the others of the one before:
+
+    stage 0   f2 b0 f3 b1 F0 b2 F1 b3
+    stage 1   f1 b0 f2 b1 f3 b2 F0 b3
+    stage 2   f0 b0 f1 b1 f2 b2 f3 b3
+
 A version is named by its age: 0 is the newest that a stage has, 1 the one before its latest update. Of four stages:
 
     rule            forward reads    backward reads    versions kept    what it is
     latest          0 0 0 0          0 0 0 0           1 1 1 1          no care is taken
     stash           0 0 0 0          3 2 1 0           4 3 2 1          PipeDream: backward reads what forward read
     vertical_sync   0 1 2 3          3 3 3 3           4 4 4 4          PipeDream's: all read what stage 0 read
+    2bw             F 0, f 1         1 1 1 1           2 2 2 2          PipeDream-2BW: all are one update late
 
-A rule of a predictor reads, at age 0, what the weights will be some updates later: see `prediction`.
+Only `2bw` adds the gradients of micro-batches up: W(t+1) = W(t) - what the optimizer makes of the gradient of
+mini-batch t at W(t-1), in every stage (Narayanan et al., ICML 2021, section 3.1). A rule of a predictor reads, at
+age 0, what the weights will be some updates later: see `prediction`.
 """
 
 from __future__ import annotations
@@ -38,15 +49,33 @@ class VersionRule:
 
     Args:
         name: as `semantics.weights` has it.
-        forward: the age of what forward reads.
-        backward: of what backward reads.
+        forward: the age of what forward reads of a mini-batch in the run in which it begins.
+        keeps: whether a pass that comes runs later reads the same version, which has grown older.
         predicts: whether what is read is predicted; the name is then that of a predictor.
+        adds: whether an update has the gradients of several micro-batches, at least as many as there are stages.
     """
 
     name: str
     forward: Ages
-    backward: Ages
+    keeps: bool = False
     predicts: bool = False
+    adds: bool = False
+
+    def age(self, stage: int, stages: int, behind: int) -> int:
+        """The age of what a pass reads, so many runs after its mini-batch began."""
+        return self.forward(stage, stages) + (behind if self.keeps else 0)
+
+    def backward(self, stage: int, stages: int) -> int:
+        """The age of what backward reads."""
+        return self.age(stage, stages, self.behind(stage, stages))
+
+    def behind(self, stage: int, stages: int) -> int:
+        """How many runs after a mini-batch began a stage has backward of it, and updates its weights."""
+        return 1 if self.adds else lag(stage, stages)
+
+    def begins(self, stage: int, stages: int, part: int) -> int:
+        """How many runs after a mini-batch began a stage has forward of one of its micro-batches."""
+        return int(self.adds and max(part, 0) >= lag(stage, stages))
 
     def versions(self, stage: int, stages: int) -> int:
         """How many versions a stage keeps of a weight that both passes read."""
@@ -54,18 +83,16 @@ class VersionRule:
 
 
 def lag(stage: int, stages: int) -> int:
-    """How many runs after forward of a mini-batch a stage has backward of it."""
+    """How many micro-batches a stage has forward of before it has backward of the first: as many as stages follow.
+
+    Where a mini-batch is not cut, so many runs after forward of it a stage has backward of it.
+    """
     return stages - 1 - stage
 
 
 def _newest(stage: int, stages: int) -> int:
     del stage, stages
     return 0
-
-
-def _first_stages(stage: int, stages: int) -> int:
-    del stage
-    return stages - 1
 
 
 def _since_first_stage(stage: int, stages: int) -> int:
@@ -75,9 +102,10 @@ def _since_first_stage(stage: int, stages: int) -> int:
 RULES: Final[Mapping[str, VersionRule]] = {
     rule.name: rule
     for rule in (
-        VersionRule("latest", _newest, _newest),
-        VersionRule("stash", _newest, lag),
-        VersionRule("vertical_sync", _since_first_stage, _first_stages),
+        VersionRule("latest", _newest),
+        VersionRule("stash", _newest, keeps=True),
+        VersionRule("vertical_sync", _since_first_stage, keeps=True),
+        VersionRule("2bw", _newest, keeps=True, adds=True),
     )
 }
 """By name those that predict nothing."""
@@ -85,4 +113,4 @@ RULES: Final[Mapping[str, VersionRule]] = {
 
 def predicted(name: str) -> VersionRule:
     """The rule under which stages read what a predictor of a name gives."""
-    return VersionRule(name, _newest, _newest, predicts=True)
+    return VersionRule(name, _newest, predicts=True)

@@ -108,6 +108,7 @@ def check_versions(plan: Plan, graph: Graph) -> None:
             f"plan: semantics.{WEIGHTS}: expected at least 2 stages, for one stage has no versions but the newest; got "
             f"{len(plan.stages)}"
         )
+    _check_parts(name, 1 if plan.pipeline is None else plan.pipeline.micro_batches, len(plan.stages))
     semantics = dict(plan.semantics)
     if semantics.get("precision") not in {None, "float32"}:
         raise RequestError(
@@ -125,6 +126,21 @@ def check_versions(plan: Plan, graph: Graph) -> None:
                 f"plan: operators.{name}.recompute: expected false beside semantics.{WEIGHTS}: what is computed again "
                 "would be computed with other weights"
             )
+
+
+def _check_parts(name: str, micro_batches: int, stages: int) -> None:
+    """Refuse micro-batches with a rule that has none, and too few for one that adds their gradients up."""
+    adds = name in RULES and RULES[name].adds
+    if adds and micro_batches < stages:
+        raise RequestError(
+            f"plan: pipeline.micro_batches: expected at least {stages} beside semantics.{WEIGHTS} {name}, one for each "
+            f"stage, so that weights are one update late and no more; got {micro_batches}"
+        )
+    if not adds and micro_batches != 1:
+        raise RequestError(
+            f"plan: pipeline.micro_batches: expected 1 micro-batch beside semantics.{WEIGHTS} {name}, for mini-batches "
+            f"follow each other; got {micro_batches}: 2bw takes several"
+        )
 
 
 def optimizer_under(plan: Plan, optimizer: AbstractOptimizer, names: tuple[str, ...]) -> AbstractOptimizer:

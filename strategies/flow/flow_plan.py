@@ -18,7 +18,7 @@ from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.pipeline.stage_unit import without_parting
-from maniple.strategies.segmentation.finalists import Finalist, load_simulator
+from maniple.strategies.segmentation.finalists import Finalist, load_simulator, micro_batch_counts
 from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import staged
@@ -59,14 +59,20 @@ def asked_rule(problem: Problem, strategy: str) -> VersionRule:
             f"{WEIGHTS}=RULE, one of {', '.join(version_names())}; or ask antichain, which has one"
         )
     check_version_name(problem.weights)
-    if problem.order not in {None, ASYNCHRONOUS} or problem.micro_batches not in {None, 1}:
-        raise RequestError(
-            f"strategy {strategy!r} has mini-batches follow each other, order {ASYNCHRONOUS!r} and 1 micro-batch; got "
-            f"{problem.order!r} and {problem.micro_batches}"
-        )
     rule = version_rule({WEIGHTS: problem.weights})
     assert rule is not None  # noqa: S101  (it has the key)
+    if problem.order not in {None, ASYNCHRONOUS} or (problem.micro_batches not in {None, 1} and not rule.adds):
+        several = "" if rule.adds else " and 1 micro-batch"
+        raise RequestError(
+            f"strategy {strategy!r} has mini-batches follow each other, order {ASYNCHRONOUS!r}{several}; got "
+            f"{problem.order!r} and {problem.micro_batches}"
+        )
     return rule
+
+
+def flow_parts(problem: Problem, rule: VersionRule) -> tuple[int, ...]:
+    """The numbers of micro-batches to look at: 1, where the rule does not add their gradients up."""
+    return tuple(parts for parts in micro_batch_counts(problem) if parts > 1) if rule.adds else (1,)
 
 
 def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> CostGraph:
@@ -79,16 +85,16 @@ def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> Cost
     found = without_parting(problem.graph, whole)
     if len(found.nodes) < 2:
         raise RequestError(
-            f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} read tensors "
-            "or weights of each other's, as tied weights at both ends do, and without a flush these are of other "
-            "mini-batches: ask antichain, which has one"
+            f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} are between "
+            "two that read one weight, as tied weights at both ends are, and without a flush stages have versions of "
+            "weights of their own: ask antichain, which has one"
         )
     return found
 
 
-def flow_assumptions(rule: VersionRule) -> Assumptions:
-    """What a partition search takes for granted: versions and mini-batches in flight are those that run."""
-    return Assumptions(order="asynchronous", rule=rule)
+def flow_assumptions(rule: VersionRule, parts: int = 1) -> Assumptions:
+    """What a partition search takes for granted: versions and what is in flight are those that run."""
+    return Assumptions(order="asynchronous", rule=rule, micro_batches=parts)
 
 
 def flow_finalist(
@@ -104,9 +110,11 @@ def flow_finalist(
         rule: which versions of weights are read.
     """
     plan, count = staged(problem, strategy, asked, found), len(found.stages)
+    parts = asked.assumptions.micro_batches
     replicas = " ".join(str(stage.replicas) for stage in found.stages)
     told: tuple[tuple[str, Term], ...] = (
         ("pipeline order", ASYNCHRONOUS),
+        *((("micro-batches", parts),) if rule.adds else ()),
         ("stages", count),
         ("processors of stages", replicas),
         ("bottleneck_s", found.bottleneck_s),
@@ -115,8 +123,9 @@ def flow_finalist(
         ("states", found.states),
     )
     name = f"{rule.name}, {count} stages on {replicas} processors"
-    flowing = plan.with_pipeline(order=ASYNCHRONOUS, micro_batches=1)
-    bound_s = max(each.both_s for each in stage_times(asked, found))
+    name += f", {parts} micro-batches" if rule.adds else ""
+    flowing = plan.with_pipeline(order=ASYNCHRONOUS, micro_batches=parts)
+    bound_s = parts * max(each.both_s for each in stage_times(asked, found))
     return Finalist(
         name, replace(flowing, semantics=((WEIGHTS, rule.name),)), max(bound_s, found.bottleneck_s), bound_s, told
     )

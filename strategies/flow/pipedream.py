@@ -5,16 +5,25 @@
     1      linear loss      p3
 
 The optimizer is the one of `maniple partition`: exact where the ideals of the graph can be enumerated, on one level of
-the machine and on all. What it finds is simulated, and the fastest is the plan. Not as published: replicas share each
-mini-batch, where PipeDream's take mini-batches in turn, so that a stage sees each update once.
+the machine and on all; under 2bw for each number of micro-batches. What it finds is simulated, and the fastest is the
+plan. Not as published: replicas share each mini-batch, where PipeDream's take mini-batches in turn, so that a stage
+sees each update once.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
-from maniple.strategies.flow.flow_plan import asked_rule, flow_assumptions, flow_costs, flow_finalist, load_flows
+from maniple.strategies.flow.flow_plan import (
+    asked_rule,
+    flow_assumptions,
+    flow_costs,
+    flow_finalist,
+    flow_parts,
+    load_flows,
+)
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.machine_levels import flat, levels, share_bytes
 from maniple.strategies.pipeline.problem import SegmentationProblem
@@ -58,7 +67,7 @@ class PipeDream(AbstractDirectStrategy):
         """
         rule = asked_rule(problem, self.name)
         costs = flow_costs(problem, self.name, self._times or problem.costs)
-        machine, given = problem.machine, flow_assumptions(rule)
+        machine = problem.machine
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
         count = len(machine.processors)
         ways: list[tuple[tuple[Level, ...], bool]] = [
@@ -68,14 +77,16 @@ class PipeDream(AbstractDirectStrategy):
         ways += [(levels(machine), True)] * (len(levels(machine)) > 1)
         found: list[Finalist] = []
         refusals: list[RequestError] = []
-        for level, replicate in ways:
+        for parts, (level, replicate) in product(flow_parts(problem, rule), ways):
+            given = flow_assumptions(rule, parts)
             try:
                 asked = SegmentationProblem(costs, level, replicate, limit, "throughput", given)
                 cut = segment(asked)
             except RequestError as error:
                 refusals.append(error)
                 continue
-            if len(cut.stages) > 1:  # one stage has no versions but the newest, and is data parallelism
+            # One stage has no versions but the newest, and is data parallelism.
+            if len(cut.stages) > 1 and (not rule.adds or parts >= len(cut.stages)):
                 found.append(flow_finalist(problem, self.name, asked, cut, rule))
         if not found and refusals:
             raise refusals[0]

@@ -1,11 +1,9 @@
 """Stage units: operators that no cut of a pipeline without a flush may part.
 
-In such a pipeline stages are at different mini-batches, so a gradient cannot have parts of several, nor a weight be
-read by several; and what crosses a cut back is one gradient, not a sum of parts. Who reads one weight stays together,
-and so do the operators that read one tensor that has a gradient, if there are several, with the one that gives it, and
-with what lies between:
+In such a pipeline stages are at different mini-batches, and have versions of weights of their own, so a weight is read
+by one stage. Who reads one weight stays together, and so does what lies between:
 
-    x = conv(i)   h = relu(x)   a = conv(h)   y = a + h   z = linear(y)      units: conv | relu, conv and add | linear
+    e = embed(i, w)   h = relu(e)   y = linear(h, w)   z = linear(y)      units: embed, relu and linear | linear
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.operators.graph.differentiation import find_differentiated
 from maniple.strategies.pipeline.cost_graph import CostGraph
 
 if TYPE_CHECKING:
@@ -33,16 +30,8 @@ def without_parting(graph: Graph, costs: CostGraph) -> CostGraph:
     """
     home = {name: place for place, node in enumerate(costs.nodes) for name in (node.id, *node.beside)}
     joined = [set[int]() for _ in costs.nodes]
-    reads: dict[int | None, list[str]] = {}
-    gives: dict[int, str] = {}
-    for node in graph.nodes:
-        gives |= dict.fromkeys(node.results, node.name)
-        for operand in node.operands:
-            reads.setdefault(operand, []).append(node.name)
-    for tensor in find_differentiated(graph) | {tensor.id for tensor in graph.parameters}:
-        readers = reads.get(tensor, [])
-        producer = [gives[tensor]] if tensor in gives and len(readers) > 1 else []
-        together = {home[name] for name in (*readers, *producer)}
+    for weight in graph.parameters:
+        together = {home[node.name] for node in graph.nodes if weight.id in node.operands}
         for one in together:
             joined[one] |= together
     units = _components(costs, joined)

@@ -16,6 +16,7 @@ import numpy as np
 from maniple.operators.lowering.composite import is_composite, lower_composites
 from maniple.operators.lowering.expansion import Expansion
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder
+from maniple.operators.lowering.pipeline import flow_degrees
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.lowering.step_form import PASSES
 from maniple.operators.lowering.step_program import Program as StepProgram
@@ -61,8 +62,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies]
-"""What determines a step's script: the order, what is composed, what is computed again, the working copies."""
+Form = tuple["PipelineOrder | None", frozenset[str], frozenset[str], WorkingCopies, frozenset[object]]
+"""What determines a script: order, what is composed and computed again, working copies, splits without a flush."""
 LAUNCHES = 4
 """An action of a script has so many places, or so many for each stage that a loss goes by; none has more launches."""
 
@@ -112,9 +113,8 @@ class ExpandedProgram:
         optimizer: AbstractOptimizer,
         shapes: Shapes,
     ) -> None:
-        names = tuple(tensor.name for tensor in graph.parameters)
         self.graph, self.machine, self.costs = graph, machine, costs
-        self.optimizer = optimizer_under(plan, optimizer, names)
+        self.optimizer = optimizer_under(plan, optimizer, tuple(tensor.name for tensor in graph.parameters))
         self.table, self.shapes = LaunchTable(), shapes
         self._memory_of = memory_by_processor(machine)
         self._regions = RegionTable()
@@ -240,7 +240,8 @@ class ExpandedProgram:
         """
         composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
-        form = plan.order(self.graph), frozenset(composed), frozenset(again), WorkingCopies.of(self.graph, plan)
+        copies, split = WorkingCopies.of(self.graph, plan), frozenset[object](flow_degrees(plan).items())
+        form = plan.order(self.graph), frozenset(composed), frozenset(again), copies, split
         step: _Step | None = self._now.get("step")
         if step is None or step.form != form:
             step = self._begin(plan, form)
@@ -254,7 +255,7 @@ class ExpandedProgram:
             other = [name for name, config in lowered.operators if config != before[name]]
             step.expansion.replan(lowered, self._now["held"])
             self.table.set(self._now, "lowered", lowered)
-            keys = [*(("operator", name) for name in other), *(("weight", name) for name in sorted(moved))]
+            keys = [("operator", name) for name in other] + [("weight", name) for name in sorted(moved)]
             places = sorted({place for key in keys for place in step.actions.get(key, ())})
         self.table.set(self._now, "plan", plan)
         placing, every = Placing(self.machine), dict(self._now["launches"])

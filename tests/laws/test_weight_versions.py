@@ -20,10 +20,12 @@ WITHIN = 1e-10
 STEPS = 30
 
 
-def check(rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = False, split: int = 1) -> None:
+def check(
+    rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = False, split: int = 1, size: int = BATCH
+) -> None:
     """Losses and parameters of 30 mini-batches, ramp and drain among them, are those of plain torch on every rank."""
-    graph, given = chain(stages), batches(STEPS)
-    plan = flowing(graph, stages, rule, split)
+    graph, given = chain(stages, size), batches(STEPS, size)
+    plan = flowing(graph, stages, rule, split, size)
 
     def body(world: World) -> tuple[dict[str, torch.Tensor], list[float], dict[str, torch.Tensor]]:
         with mp.Trainer(graph, plan, optimizer=OPTIMIZERS[optimizer][0], seed=1, world=world) as trainer:
@@ -46,6 +48,8 @@ def check(rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = 
         ("vertical_sync", "momentum", 4),
         ("spectrain", "momentum", 4),
         ("nesterov", "adam", 3),
+        ("2bw", "momentum", 4),
+        ("2bw", "adam", 3),
     ],
 )
 def test_one_process_trains_as_lists_of_weights_do(rule: str, optimizer: str, stages: int) -> None:
@@ -62,6 +66,8 @@ def test_one_process_trains_as_lists_of_weights_do(rule: str, optimizer: str, st
         ("spectrain", "adam", 4, True),
         ("spectrain", "momentum", 2, False),
         ("nesterov", "momentum", 4, True),
+        ("2bw", "adam", 4, True),
+        ("2bw", "momentum", 2, False),
     ],
 )
 def test_ranks_train_as_lists_of_weights_do(rule: str, optimizer: str, ranks: int, shared: bool) -> None:
@@ -71,6 +77,13 @@ def test_ranks_train_as_lists_of_weights_do(rule: str, optimizer: str, ranks: in
 def test_stages_whose_samples_are_split_train_as_lists_of_weights_do() -> None:
     check("stash", "momentum", 2, 2, shared=True, split=2)
     check("spectrain", "momentum", 2, 4, split=2)
+    check("2bw", "adam", 2, 4, split=2)
+
+
+@pytest.mark.parametrize(("stages", "size"), [(2, 7), (3, 6), (4, 12)])
+def test_any_number_of_micro_batches_is_one_update_late(stages: int, size: int) -> None:
+    """As many as samples, more than stages, divisors of which regions are used again, and primes."""
+    check("2bw", "momentum", stages, 1, size=size)
 
 
 def test_rules_differ() -> None:
@@ -163,10 +176,10 @@ def test_no_more_versions_are_kept_than_the_rule_needs(rule: str, kept: tuple[in
         assert held == different == sum(places.values())
 
 
-def allocated(rule: str, batch: int, width: int) -> tuple[list[int], list[int]]:
+def allocated(rule: str, batch: int, width: int, parts: int = 0) -> tuple[list[int], list[int]]:
     """The bytes that the allocator gave each of four ranks for a run, a stage each, and those that are simulated."""
     graph = chain(4, batch, width)
-    plan, optimizer = flowing(graph, 4, rule), OPTIMIZERS["momentum"][0]
+    plan, optimizer = flowing(graph, 4, rule, parts=parts), OPTIMIZERS["momentum"][0]
 
     def body(world: World) -> tuple[int, Machine]:
         with mp.Trainer(graph, plan, optimizer=optimizer, seed=1, world=world) as trainer:
@@ -206,3 +219,24 @@ def test_the_bytes_of_each_stage_are_those_of_the_table() -> None:
     larger, _ = allocated("latest", 2 * batch, width)
     samples = [(one - other) / (batch * width * 8) for one, other in zip(larger, latest, strict=True)]
     assert samples == [2 * 4 + 2, 2 * 3 + 3, 2 * 2 + 3, 2 * 1 + 1]
+
+
+def test_2bw_has_two_versions_and_as_many_micro_batches_in_flight_as_stages_follow() -> None:
+    """Of four stages and twelve micro-batches, by the allocator.
+
+    A weight that is larger costs each stage four times what it is more: two versions, a gradient and a momentum, and so
+    does a bias. A micro-batch with a sample more costs a stage i, by stage
+
+        4 3 2 1    what it gives, which relu's backward reads: p - i in flight
+        4 4 3 2    what it was given: of stage i - 1 as many as that has in flight
+        3 4 4 4    what lives within a turn
+    """
+    found = [allocated("2bw", batch, width, 12) for batch, width in ((12, 64), (24, 64), (12, 128))]
+    for measured, simulated in found:
+        assert measured == simulated
+    (base, _), (larger, _), (wider, _) = found
+    samples = [(one - other) / (64 * 8) for one, other in zip(larger, base, strict=True)]
+    assert [int(each) for each in samples] == [4 + 4 + 3, 3 + 4 + 4, 2 + 3 + 4, 1 + 2 + 4]
+    weights = 8 * (128 * 128 - 64 * 64) + 8 * (128 - 64)
+    more = [one - other - 64 * 8 * count for one, other, count in zip(wider, base, map(int, samples), strict=True)]
+    assert [round(each / weights, 2) for each in more] == [4, 4, 4, 4]

@@ -32,8 +32,11 @@ def chain(stages: int, batch: int = BATCH, width: int = WIDTH) -> mp.Graph:
     return g
 
 
-def flowing(graph: mp.Graph, stages: int, rule: str, split: int = 1) -> mp.Plan:
-    """A plan of it without a flush, each stage on processors of its own, its samples split over them."""
+def flowing(graph: mp.Graph, stages: int, rule: str, split: int = 1, parts: int = 0) -> mp.Plan:
+    """A plan of it without a flush, each stage on processors of its own, its samples split over them.
+
+    Under 2BW a mini-batch is cut into some parts, by default as many as there are stages.
+    """
     names = [node.name for node in graph.nodes]
     cut = [names[2 * stage : 2 * stage + 2] for stage in range(stages)]
     cut[-1].append(names[-1])
@@ -48,7 +51,7 @@ def flowing(graph: mp.Graph, stages: int, rule: str, split: int = 1) -> mp.Plan:
         homes.update({o: first for o in node.operands if o is not None and graph.tensors[o].lasting})
     weights = tuple((t.name, WeightPlan((1,) * len(t.shape), (homes[t.id],))) for t in graph.lasting)
     plan = mp.Plan(graph.fingerprint(), "by hand", tuple(operators), weights)
-    plan = plan.with_pipeline(cut, order="asynchronous", micro_batches=1)
+    plan = plan.with_pipeline(cut, order="asynchronous", micro_batches=(parts or stages) if rule == "2bw" else 1)
     return replace(plan, semantics=(("weights", rule),))
 
 

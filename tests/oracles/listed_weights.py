@@ -6,7 +6,7 @@ own words, and gradients are written out, for forward and backward of a layer ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -76,6 +76,46 @@ def read(stage: Stage, rule: str, stages: int, batch: int, *, forward: bool) -> 
     return newest[0] - steps * ahead[0], newest[1] - steps * ahead[1]
 
 
+Network = Callable[[Sequence[tuple[Tensor, Tensor]], Tensor], Tensor]
+"""Scores, of weights and inputs."""
+
+
+def plain(read: Sequence[tuple[Tensor, Tensor]], value: Tensor) -> Tensor:
+    """Stages one behind the other."""
+    for weight, bias in read:
+        value = torch.relu(value @ weight.T + bias)
+    return value
+
+
+def delayed(
+    first: list[tuple[Tensor, Tensor]],
+    batches: list[tuple[Tensor, Tensor]],
+    delays: Sequence[int],
+    make: Make,
+    network: Network = plain,
+) -> tuple[list[float], list[list[tuple[Tensor, Tensor]]]]:
+    """The same where both passes of a mini-batch read what the stage had some updates before, by formula alone.
+
+    W(t + 1) is W(t) stepped by the gradient of mini-batch t at W(t - d) of every stage: PipeDream's with d = p - 1 - i,
+    its vertical sync with p - 1, PipeDream-2BW with 1. No pipeline is played: gradients are torch's own.
+    """
+    live = [(weight.clone(), bias.clone()) for weight, bias in first]
+    optimizer = make([tensor for pair in live for tensor in pair])
+    had, losses = [[(weight.clone(), bias.clone())] for weight, bias in first], []
+    for number, (value, labels) in enumerate(batches):
+        old = [own[max(0, number - delay)] for own, delay in zip(had, delays, strict=True)]
+        read = [(weight.clone().requires_grad_(), bias.clone().requires_grad_()) for weight, bias in old]
+        loss = torch.nn.functional.cross_entropy(network(read, value), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.item())
+        for newest, seen in zip(live, read, strict=True):
+            newest[0].grad, newest[1].grad = seen[0].grad, seen[1].grad
+        optimizer.step()
+        for own, (weight, bias) in zip(had, live, strict=True):
+            own.append((weight.clone(), bias.clone()))
+    return losses, had
+
+
 def train(
     first: list[tuple[Tensor, Tensor]], batches: list[tuple[Tensor, Tensor]], rule: str, make: Make
 ) -> tuple[list[float], list[list[tuple[Tensor, Tensor]]]]:
@@ -87,6 +127,8 @@ def train(
         rule: by its name.
         make: the optimizer of some parameters.
     """
+    if rule == "2bw":
+        return delayed(first, batches, [1] * len(first), make)
     stages = []
     for number, pair in enumerate(first):
         live = pair[0].clone(), pair[1].clone()

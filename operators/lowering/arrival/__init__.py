@@ -1,6 +1,6 @@
 """Arrival: what of the program's values enters a step, and where.
 
-May import what places tasks; ``expansion`` imports it. Start with ``input_parts``.
+May import what places tasks, and bodies; ``expansion`` imports it. Start with ``input_parts``.
 """
 
 from __future__ import annotations

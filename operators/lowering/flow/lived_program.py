@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.privilege import Privilege
     from maniple.runtime.analysis.fragment import Home
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
@@ -41,7 +42,8 @@ class Family:
     regions: tuple[LogicalRegion, ...]
     home: Home = ()
     _read: dict[int, Places] = field(default_factory=dict)
-    _written: Places = field(default_factory=dict)
+    _left: dict[int, Places] = field(default_factory=dict)
+    _changed: set[int] = field(default_factory=set)
     _used: dict[int, int] = field(default_factory=dict)
 
     def note(self, launches: Iterable[Launch], machine: Machine) -> None:
@@ -52,28 +54,40 @@ class Family:
                 age = ages.get(need.region.id)
                 if age is None:
                     continue
-                reads = need.privilege.reads
-                if not age and not self._written and not self.home and reads:
+                if not age and not self._changed and not self.home and need.privilege.reads:
                     age = len(self.regions)  # of the run before
+                rects: Places = {}
                 for point, rect in zip(launch.points, need.rects, strict=True):
-                    memory = machine.memory_of(point.processor)
-                    if rect.is_empty:
-                        continue
-                    place = age % len(self.regions)
-                    self._used[memory] = max(self._used.get(memory, 0), place)
-                    if reads:
-                        self._read.setdefault(age, {}).setdefault(memory, []).append(rect)
-                    if need.privilege.writes and not age:
-                        self._written.setdefault(memory, []).append(rect)
+                    if not rect.is_empty:
+                        rects.setdefault(machine.memory_of(point.processor), []).append(rect)
+                self._note(age, need.privilege, rects)
+
+    def _note(self, age: int, privilege: Privilege, rects: Places) -> None:
+        """Take note of a use: what is written is valid nowhere else, and what is added to nowhere until it is read."""
+        left = self._left.setdefault(age, {})
+        for memory in rects:
+            self._used[memory] = max(self._used.get(memory, 0), age % len(self.regions))
+        if privilege.reads:
+            for memory, found in rects.items():
+                self._read.setdefault(age, {}).setdefault(memory, []).extend(found)
+        if privilege.writes or privilege.reduces:
+            self._changed.add(age)
+            written = union([rect for found in rects.values() for rect in found])
+            for memory, held in left.items():
+                left[memory] = [rest for rect in held for rest in without(rect, written)]
+        for memory, found in rects.items() if not privilege.reduces else ():
+            left.setdefault(memory, []).extend(found)
 
     def homes(self) -> dict[int, Home]:
         """By region where it is valid as a run begins."""
-        places: Places = {memory: list(rects) for memory, rects in (self.home or _frozen(self._written))}
+        places: Places = {memory: list(rects) for memory, rects in self.home}
         found: dict[int, Home] = {self.regions[0].id: self.home} if self.home else {}
         for age in range(max(self._read, default=0) + 1):
             if age:
                 found[self.regions[age % len(self.regions)].id] = self._kept(places, age)
-            for memory, rects in self._read.get(age, {}).items():
+            if age in self._changed and not self.home:
+                places = {}
+            for memory, rects in self._left.get(age, {}).items():
                 places.setdefault(memory, []).extend(rects)
         if self.home:  # an update writes over the oldest version
             found.setdefault(self.regions[-1].id, self.home)

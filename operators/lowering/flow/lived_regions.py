@@ -9,6 +9,7 @@ from maniple.operators.lowering.micro_batch import ALL
 
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.lowering.flow.lives import Key
     from maniple.operators.lowering.launch_form import RegionRef
     from maniple.operators.lowering.micro_batch import MicroBatches
     from maniple.operators.lowering.step_regions import StepRegions
@@ -34,33 +35,36 @@ class LivedRegions:
 
     def __init__(self, graph: Graph, regions: StepRegions, lives: Lives, table: RegionTable) -> None:
         self._graph, self.regions, self.lives, self._table = graph, regions, lives, table
-        self.families: dict[RegionRef, tuple[LogicalRegion, ...]] = {}
-        """By reference the regions of what outlives a run, by age."""
+        self.families: dict[Key, tuple[LogicalRegion, ...]] = {}
+        """By reference and micro-batch the regions of what outlives a run, by age."""
         self.predicted: dict[tuple[int, str], LogicalRegion] = {}
         """By parameter and pass what is predicted."""
 
-    def family(self, ref: RegionRef, optimizer: AbstractOptimizer | None = None) -> tuple[LogicalRegion, ...]:
+    def family(
+        self, ref: RegionRef, part: int = ALL, optimizer: AbstractOptimizer | None = None
+    ) -> tuple[LogicalRegion, ...]:
         """The regions of a reference, by age; one where it lives within a run.
 
         Args:
             ref: the reference.
+            part: the micro-batch.
             optimizer: whose numbers are meant, if they are.
         """
-        if ref not in self.families:
-            first = (
-                self.regions.hyper(optimizer) if ref == HYPER and optimizer is not None else self.regions.region(ref)
-            )
+        key = self.lives.key(ref, part)
+        if key not in self.families:
+            hyper = ref == HYPER and optimizer is not None
+            first = self.regions.hyper(optimizer) if hyper and optimizer else self.regions.region(*key)
             if first is None:
                 return ()
             kind, number = ref
             weight = kind == "value" and self._graph.tensors[number].kind == "parameter"
-            count = self.lives.versions(number) if weight else self.lives.places(ref)
+            count = self.lives.versions(number) if weight else self.lives.places(key)
             shape = first.bounds.shape
             further = [self._table.region(f"{first.name}'{age}", shape, first.dtype) for age in range(1, count)]
-            if not further and not (self.lives.outlives(ref) and not weight):
+            if not further and not (self.lives.outlives(key) and not weight):
                 return (first,)
-            self.families[ref] = (first, *further)
-        return self.families[ref]
+            self.families[key] = (first, *further)
+        return self.families[key]
 
     def at(self, kind: str, lag: int, stage: int) -> PassRegions:
         """The regions as a pass of a stage uses them."""
@@ -98,25 +102,22 @@ class PassRegions:
 
     def region(self, ref: RegionRef, part: int = ALL) -> LogicalRegion:
         """What a launch form calls by a reference."""
-        del part
         lived, lives = self._lived, self._lived.lives
         kind, number = ref
         tensors = lived.regions.tensors
         if kind == "value" and tensors[number].kind == "parameter":
             if lives.delay(self._stage, self._kind):
                 return lived.prediction(number, self._kind)
-            return lived.family(ref)[lives.weight_age(number, forward=self._kind == "forward")]
+            return lived.family(ref)[lives.weight_age(number, self._stage, self._lag)]
         if kind == "value" and tensors[number].lasting:
             return lived.regions.region(ref)
-        family = lived.family(ref)
-        return family[lives.age(ref, self._lag) % len(family)]
+        family = lived.family(ref, part)
+        return family[lives.age(ref, part, self._lag) % len(family)]
 
     def is_apart(self, ref: RegionRef) -> bool:
-        """Whether each micro-batch has a region of its own: there is one."""
-        del ref
-        return False
+        """Whether each micro-batch has a region in which its samples begin at 0."""
+        return self._lived.regions.is_apart(ref)
 
     def start(self, ref: RegionRef, axis: int, part: int) -> int:
-        """Where a micro-batch begins: there is one."""
-        del ref, axis, part
-        return 0
+        """Where a micro-batch begins, among all samples, along a dimension of what is kept apart."""
+        return self._lived.regions.start(ref, axis, part)

@@ -1,6 +1,7 @@
 """A run without a flush: what it does beside the passes of operators, and what outlives it.
 
 The loss of a mini-batch goes from stage to stage with its backward, a stage a run: so no lane waits for a later one.
+Where backward of all stages comes in one run, all are told in that run.
 
     run       0             1             2
     stage 0   .             .             loss 0 is told
@@ -16,11 +17,17 @@ from typing import TYPE_CHECKING, final
 from maniple.operators.lowering.flow.lived_program import Family
 from maniple.operators.lowering.flow.lived_regions import LivedRegions
 from maniple.operators.lowering.flow.lives import HYPER
-from maniple.operators.lowering.flow.version_launch import PredictBinder, predict_launch, relay_launch, version_update
+from maniple.operators.lowering.flow.version_launch import (
+    PredictBinder,
+    predict_launch,
+    relay_launch,
+    settle_launch,
+    version_update,
+)
+from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import FetchBinder
 from maniple.operators.lowering.operator_launch import update_launch
 from maniple.operators.lowering.step_program import Port
-from maniple.operators.pipeline_order.version_rule import lag
 from maniple.regions.privilege import READ
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 
@@ -64,21 +71,44 @@ class LivedRun:
         self._lived = LivedRegions(graph, regions, lives, table)
         self._relays: list[LogicalRegion] = []
 
-    def of(self, node: Node, kind: str) -> PassRegions:
+    def of(self, node: Node, kind: str, part: int = ALL) -> PassRegions:
         """The regions as a pass of an operator uses them."""
-        return self._lived.at(kind, self.lag(node, kind), self.lives.stage(node))
+        return self._lived.at(kind, self.lag(node, kind, part), self.lives.stage(node))
 
-    def lag(self, node: Node, kind: str) -> int:
+    def lag(self, node: Node, kind: str, part: int = ALL) -> int:
         """How many runs ago the mini-batch began of which a pass is."""
-        return self.lives.lag_of(node, kind)
+        return self.lives.lag_of(node, kind, part)
 
-    def youngest(self, ref: RegionRef) -> LogicalRegion:
+    def youngest(self, ref: RegionRef, part: int = ALL) -> LogicalRegion:
         """What a run writes of something."""
-        return self._lived.family(ref)[0]
+        return self._lived.family(ref, part)[0]
+
+    def arrival(self, ref: RegionRef, part: int) -> tuple[LogicalRegion, int]:
+        """What an input is written to, and how many runs after its mini-batch began."""
+        return self.youngest(ref, part), self.lives.arrival(ref, part)
+
+    def given(self, tensor: int) -> tuple[LogicalRegion, int]:
+        """What a buffer is given, and how many runs after its mini-batch began."""
+        behind = self.lives.given(tensor)
+        return self._lived.at("forward", behind, 0).region(("value", tensor)), behind
+
+    def settled(self, node: Node, kind: str, part: int, launches: Sequence[Launch]) -> Iterator[Launch]:
+        """What folds, once a pass has added to it, what is used in a later run and by nobody in this one.
+
+        Args:
+            node: of the pass.
+            kind: of the pass.
+            part: its micro-batch.
+            launches: of the pass.
+        """
+        for ref in self.lives.settles(node, kind, part):
+            region = self.of(node, kind, part).region(ref, part)
+            whole = region.bounds if part == ALL else self._lived.regions.part_bounds(ref, part, region.bounds)
+            yield replace(settle_launch(region, whole, launches), lag=self.lag(node, kind, part))
 
     def numbers(self, optimizer: AbstractOptimizer) -> tuple[LogicalRegion, ...]:
         """The numbers of updates, by the age of the mini-batch whose they are; none where none enter."""
-        return self._lived.family(HYPER, optimizer) if optimizer.enters else ()
+        return self._lived.family(HYPER, optimizer=optimizer) if optimizer.enters else ()
 
     def versions(self, parameter: int) -> tuple[LogicalRegion, ...]:
         """The versions of a weight, the newest first."""
@@ -125,9 +155,12 @@ class LivedRun:
         port = results[name] = Port(tuple(memory for found in told for memory in found))
         first = 0
         for stage, (memories, found) in enumerate(zip(stages, told, strict=True)):
-            behind, target = lag(stage, len(stages)), self._relays[stage]
+            behind, target = self.lives.behind(stage), self._relays[stage]
+            sooner = [later for later in range(stage + 1, len(stages)) if self.lives.behind(later) < behind]
             source = (
-                self._relays[stage + 1] if behind else self._lived.at("forward", 0, stage).region(("value", tensor))
+                self._relays[sooner[0]]
+                if sooner
+                else self._lived.at("forward", behind, stage).region(("value", tensor))
             )
             yield relay_launch(name, self._machine.processors_of(memories[0])[0], source, target, behind)
             if found:
@@ -146,7 +179,7 @@ class LivedRun:
         homes: dict[int, Home] = {}
         rings: list[Ring] = []
         families = [Family((region,)) for region in self._relays]
-        for (kind, number), regions in self._lived.families.items():
+        for ((kind, number), _), regions in self._lived.families.items():
             info = self._graph.tensors[number] if kind == "value" else None
             weight = info is not None and info.kind == "parameter"
             families.append(Family(regions, held[info.name] if info is not None and weight else ()))
@@ -159,7 +192,7 @@ class LivedRun:
 
     def behind(self, parameter: int) -> int:
         """How many runs after its mini-batch began a parameter is updated."""
-        return lag(self.lives.stage_of(parameter), self.lives.count)
+        return self.lives.behind(self.lives.stage_of(parameter))
 
     def _memories(self) -> list[list[int]]:
         """The memories of each stage."""

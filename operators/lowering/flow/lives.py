@@ -11,29 +11,41 @@ Two layers, a stage each; backward of the first is one run behind forward, that 
 
 A region stands for what is of an age in a run; from one run to the next all grow older, and storage stays where it is
 (`runtime.schedule.turns.ring`).
+
+Of what each micro-batch has for itself regions are used again within the run, as soon as backward is done with one:
+with two stages and four micro-batches stage 0 is two ahead, and its parts 0 and 2 are of the region of number 0. What
+tasks add to, as several operators do to one gradient, begins with nothing: then each part has a region of its own, and
+one for each age. Whoever adds last in a run leaves it settled, folded where it lies, for the run that reads it.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.pipeline_order.version_rule import lag
 from maniple.operators.training.prediction import PREDICTORS
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
-    from maniple.operators.lowering.launch_form import RegionRef
+    from maniple.operators.lowering.launch_form import LaunchForm, RegionRef, RequirementForm
     from maniple.operators.lowering.pipeline import Pass
     from maniple.operators.lowering.step_form import StepForms
     from maniple.operators.pipeline_order.version_rule import VersionRule
+
+    Key = tuple[RegionRef, int]
+    """A reference, and of which micro-batch."""
 
 __all__: list[str] = []
 
 HYPER: RegionRef = ("hyper", 0)
 """What a life calls the numbers of updates."""
+APART = ("saved", "again", "unread")
+"""What every micro-batch has for itself."""
 
 
 @final
@@ -43,10 +55,14 @@ class Use(NamedTuple):
     Args:
         lag: of the pass.
         place: of the pass in the order of a run.
+        turn: how many turns of micro-batches after their backward passes the pass comes: of forward less than 0.
+        within: the place of the pass in its turn.
     """
 
     lag: int
     place: int
+    turn: int = 0
+    within: int = 0
 
 
 @final
@@ -57,15 +73,28 @@ class Lives:
         graph: the graph.
         stages: the stage of each operator, by name.
         rule: which versions of weights are read.
+        parts: the micro-batches; None: one.
+        degrees: of the operators that are split, by name.
     """
 
-    def __init__(self, graph: Graph, stages: Mapping[str, int], rule: VersionRule) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        stages: Mapping[str, int],
+        rule: VersionRule,
+        parts: MicroBatches | None = None,
+        degrees: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self._graph, self._stages, self.rule = graph, stages, rule
+        self._parts, self._degrees = parts or MicroBatches(graph), degrees or {}
         self.count = 1 + max(stages.values(), default=0)
         """How many stages there are."""
-        self._written: dict[RegionRef, list[Use]] = {}
-        self._read: dict[RegionRef, list[Use]] = {}
-        self._weights: dict[int, dict[bool, int]] = {}
+        self._written: dict[Key, list[Use]] = {}
+        self._read: dict[Key, list[Use]] = {}
+        self._folded: set[RegionRef] = set()
+        self._last: dict[Key, dict[int, Pass]] = {}
+        self._settles: dict[tuple[int, str, int], list[RegionRef]] = {}
+        self._weights: dict[int, set[int]] = {}
         self._forms: StepForms | None = None
         self.predictor = PREDICTORS.lookup(rule.name)() if rule.predicts else None
         """What gives the weights that passes read."""
@@ -102,81 +131,190 @@ class Lives:
             )
         return found[0] if found else self.count - 1
 
-    def lag_of(self, node: Node, kind: str) -> int:
+    def behind(self, stage: int) -> int:
+        """How many runs after its mini-batch began a stage has backward of it, and updates its weights."""
+        return self.rule.behind(stage, self.count)
+
+    def lag_of(self, node: Node, kind: str, part: int = ALL) -> int:
         """How many runs ago the mini-batch began of which a pass is."""
-        return 0 if kind == "forward" else lag(self.stage(node), self.count)
+        stage = self.stage(node)
+        return self.rule.begins(stage, self.count, part) if kind == "forward" else self.behind(stage)
+
+    def arrival(self, ref: RegionRef, part: int = ALL) -> int:
+        """How many runs after its mini-batch began an input arrives: when the first pass reads it."""
+        return min((use.lag for use in self._read.get((ref, part), ())), default=0)
+
+    def arrives(self, node: Node, kind: str, part: int, ref: RegionRef) -> bool:
+        """Whether a pass reads what arrives in its run, and not what came in the one before."""
+        return self.lag_of(node, kind, part) == self.arrival(ref, part)
+
+    def given(self, tensor: int) -> int:
+        """How many runs after its mini-batch began all of it has given its part of a buffer's next value."""
+        return max((use.lag for use in self._written.get((("value", tensor), ALL), ())), default=0)
 
     def note(self, passes: Sequence[Pass], forms: StepForms) -> None:
         """Take note of all passes of a run, in order."""
         self._forms = forms
-        trained = {tensor.id for tensor in self._graph.parameters}
-        lasting = {tensor.id for tensor in self._graph.lasting}
-        arrives = Use(0, -1)
-        for tensor in self._graph.inputs:
-            self._written["value", tensor.id] = [arrives]
-        self._written["clock", 0] = self._written[HYPER] = [arrives]
+        within: dict[tuple[str, int], int] = {}
         for place, found in enumerate(passes):
             node = self._graph.nodes[found.node]
-            use = Use(self.lag_of(node, found.kind), place)
+            within.setdefault((found.kind, found.node), len(within))
+            ahead = lag(self.stage(node), self.count) if found.kind == "forward" else 0
+            behind = self.lag_of(node, found.kind, found.part)
+            use = Use(behind, place, -ahead, within[found.kind, found.node])
             for form in forms.of(found.kind, node):
-                for need in form.requirements:
-                    kind, number = need.region
-                    if kind == "value" and number in lasting:
-                        if number in trained:
-                            self._weights.setdefault(number, {})[form.is_forward] = self._age(node, form.is_forward)
-                        continue
-                    (self._read if need.access == "read" else self._written).setdefault(need.region, []).append(use)
-            for number in trained.intersection(forms.backward.contributed(node) if found.kind != "forward" else ()):
-                self._read.setdefault(HYPER, []).append(use)
-                self._read.setdefault(("gradient", number), []).append(use)
-        for ref, uses in self._written.items():
-            self._check(ref, uses)
+                self._note(form, found, use)
+            self._contribute(found, node, use, forms)
+        for tensor in self._graph.inputs:
+            for part in range(ALL, self._parts.count):
+                key = ("value", tensor.id), part
+                if key in self._read:
+                    first = min(self._read[key], key=lambda use: (use.lag, use.place))
+                    place = -1 if part == ALL else first.place - 1
+                    self._written[key] = [first._replace(place=place, within=first.within - 1)]
+        self._written[("clock", 0), ALL] = self._written[HYPER, ALL] = [Use(0, -1)]
+        for given in self._graph.assignments.values():
+            self._read.setdefault((("value", given), ALL), []).append(Use(self.given(given), len(passes)))
+        self._settles = self._settled()
 
-    def _age(self, node: Node, forward: bool) -> int:  # noqa: FBT001
-        return (self.rule.forward if forward else self.rule.backward)(self.stage(node), self.count)
+    def _note(self, form: LaunchForm, found: Pass, use: Use) -> None:
+        """Take note of a launch of a pass."""
+        lasting = {tensor.id for tensor in self._graph.lasting}
+        trained = {tensor.id for tensor in self._graph.parameters}
+        for need in form.requirements:
+            kind, number = need.region
+            if kind == "value" and number in lasting:
+                if number in trained:
+                    stage = self.stage(form.node)
+                    self._weights.setdefault(number, set()).add(self.rule.age(stage, self.count, use.lag))
+                continue
+            key = need.region, self.part_of(need.region, found.part)
+            if need.access == "read":
+                self._read.setdefault(key, []).append(use)
+                continue
+            self._written.setdefault(key, []).append(use)
+            self._last.setdefault(key, {})[use.lag] = found
+            if self._folds(need, form.node):
+                self._folded.add(need.region)
 
-    def _check(self, ref: RegionRef, uses: Iterable[Use]) -> None:
-        """Refuse what several stages add to: each does for another mini-batch in a run."""
-        lags = sorted({use.lag for use in uses})
-        if len(lags) > 1:
-            kind, number = ref
-            name = self._graph.tensors[number].name if kind in {"value", "gradient"} else kind
-            stages = " ".join(str(self.count - 1 - found) for found in reversed(lags))
-            raise RequestError(
-                f"plan: semantics.weights: stages {stages} each give a part of the {kind} of {name}; without a flush "
-                "they are at different mini-batches in a run: put the operators that read it into one stage"
-            )
+    def _contribute(self, found: Pass, node: Node, use: Use, forms: StepForms) -> None:
+        """Take note of updates that may follow a pass."""
+        if found.kind == "forward":
+            return
+        trained = {tensor.id for tensor in self._graph.parameters}
+        for number in trained.intersection(forms.backward.contributed(node)):
+            self.stage_of(number)
+            self._read.setdefault((HYPER, ALL), []).append(use)
+            self._read.setdefault((("gradient", number), ALL), []).append(use)
 
-    def written(self, ref: RegionRef) -> int:
-        """The lag of those who write a region."""
-        uses = self._written.get(ref)
-        return uses[0].lag if uses else 0
+    def _folds(self, need: RequirementForm, node: Node) -> bool:
+        """Whether tasks add to what they write of a region, so that it is folded when it is read."""
+        if self._forms is not None and need.access == "gradient" and need.region[1] in self._forms.backward.shared:
+            return True
+        degrees = self._degrees.get(node.name)
+        if degrees is None or need.tiles is None:
+            return False
+        role, place = need.tiles
+        axes = self._graph.bound(node).table(degrees).axes[role][place] or ()
+        cut = {factor for factor, _ in axes}
+        meets = any(last > first for _, ranges in axes for (_, last), (first, _) in pairwise(ranges))
+        return meets or any(degree > 1 and factor not in cut for factor, degree in enumerate(degrees))
 
-    def age(self, ref: RegionRef, at: int) -> int:
+    def part_of(self, ref: RegionRef, part: int) -> int:
+        """The micro-batch whose a region is that a pass of one uses; all are of one that is not kept apart."""
+        kind, number = ref
+        apart = kind in APART or (kind in {"value", "gradient"} and self._parts.apart(number))
+        return part if apart and self._parts.count > 1 else ALL
+
+    def key(self, ref: RegionRef, part: int) -> Key:
+        """What has a region: a micro-batch, or those that use it one after the other; the first of them stands."""
+        part = self.part_of(ref, part)
+        return (ref, part) if part == ALL or ref in self._folded else (ref, part % self._held(ref))
+
+    def _held(self, ref: RegionRef) -> int:
+        """How many micro-batches have something for themselves at once, so that each has the same region in each run.
+
+        Of those the number is a divisor.
+        """
+        count = self._parts.count
+        written = [use for part in range(count) for use in self._written.get((ref, part), ())]
+        read = [use for part in range(count) for use in self._read.get((ref, part), ())]
+        if not written or not read:
+            return 1
+        first, last = min(written, key=_when), max(read, key=_when)
+        held = max(1, last.turn - first.turn + (last.within > first.within))
+        return next((each for each in range(held, count) if count % each == 0), count)
+
+    def written(self, key: Key) -> int:
+        """The lag of those who first write a region."""
+        uses = self._written.get(key)
+        return min(use.lag for use in uses) if uses else 0
+
+    def age(self, ref: RegionRef, part: int, at: int) -> int:
         """Of which age a region is, in a pass of some lag."""
-        return at - self.written(ref)
+        key = ref, self.part_of(ref, part)
+        return 0 if self._reused(key) else at - self.written(key)
 
-    def places(self, ref: RegionRef) -> int:
+    def _reused(self, key: Key) -> bool:
+        """Whether micro-batches use a region one after the other."""
+        return key[1] != ALL and key[0] not in self._folded
+
+    def places(self, key: Key) -> int:
         """How many places a region has; 1 also where it lives within a run."""
-        ages = self._ages(ref)
+        if self._reused(key):
+            return 1
+        ages = self._ages(key)
         oldest = max(ages, default=0)
         if not oldest:
             return 1
-        last = max(use.place for use in self._read[ref] if self.age(ref, use.lag) == oldest)
-        first = min(use.place for use in self._written[ref])
+        if key[0] in self._folded:
+            return oldest + 1
+        last = max(use.place for use in self._uses(key) if use.lag - self.written(key) == oldest)
+        first = min(use.place for use in self._written[key] if use.lag == self.written(key))
         return oldest + (last > first)
 
-    def outlives(self, ref: RegionRef) -> bool:
-        """Whether a region is read in a later run than that which wrote it."""
-        return max(self._ages(ref), default=0) > 0
+    def outlives(self, key: Key) -> bool:
+        """Whether a region is used in a later run than that which wrote it."""
+        ref, part = key
+        if not self._reused(key):
+            return max(self._ages(key), default=0) > 0
+        alike = range(part, self._parts.count, self._held(ref))
+        return any(max(self._ages((ref, each)), default=0) > 0 for each in alike)
 
-    def _ages(self, ref: RegionRef) -> list[int]:
-        return [self.age(ref, use.lag) for use in self._read.get(ref, ())]
+    def settles(self, node: Node, kind: str, part: int) -> Sequence[RegionRef]:
+        """What a pass is the last of a run to add to, that nobody folds in this run, and somebody uses in a later."""
+        return self._settles.get((node.id, kind, part), ())
 
-    def weight_age(self, parameter: int, *, forward: bool) -> int:
-        """The version that a pass reads of a weight."""
-        return self._weights.get(parameter, {}).get(forward, 0)
+    def _settled(self) -> dict[tuple[int, str, int], list[RegionRef]]:
+        """By pass what is settled after it."""
+        found: dict[tuple[int, str, int], list[RegionRef]] = {}
+        for (ref, part), last in self._last.items():
+            if ref not in self._folded:
+                continue
+            key = ref, part
+            reads = {use.lag for use in self._read.get(key, ())}
+            latest = max((use.lag for use in self._uses(key)), default=0)
+            for behind, each in last.items():
+                if behind < latest and behind not in reads:
+                    found.setdefault((each.node, each.kind, each.part), []).append(ref)
+        return found
+
+    def _uses(self, key: Key) -> list[Use]:
+        """Who uses what a region was first written with."""
+        begun = self.written(key)
+        return [*self._read.get(key, ()), *(use for use in self._written.get(key, ()) if use.lag > begun)]
+
+    def _ages(self, key: Key) -> list[int]:
+        return [use.lag - self.written(key) for use in self._uses(key)]
+
+    def weight_age(self, parameter: int, stage: int, behind: int) -> int:
+        """The version that a pass of a stage reads of a weight, so many runs after its mini-batch began."""
+        return self.rule.age(stage, self.count, behind) if parameter in self._weights else 0
 
     def versions(self, parameter: int) -> int:
         """How many versions are kept of a weight: as many as are read."""
-        return 1 + max(self._weights.get(parameter, {}).values(), default=0)
+        return 1 + max(self._weights.get(parameter, ()), default=0)
+
+
+def _when(use: Use) -> tuple[int, int]:
+    return use.turn, use.within

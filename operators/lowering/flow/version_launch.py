@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.operator_body import PureBinder, UpdateBinder, there
+from maniple.regions.index_space import union
 from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.weight import Weight
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.operators.training.prediction import AbstractPredictor
+    from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.regions.rectangle import Rect
 
 __all__: list[str] = []
 
@@ -89,6 +92,46 @@ class RelayBinder(PureBinder):
         """Bind it."""
         target, source = (there(view) for view in views)
         return lambda: target.copy_(source)
+
+
+@dataclass(frozen=True)
+class SettleBinder(PureBinder):
+    """Binds nothing: what is read was folded when it was brought."""
+
+    def signature(self, point: int) -> Hashable:
+        """What the body is, apart from its views."""
+        del point
+        return ("settle",)
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        """Bind it."""
+        return lambda: None
+
+
+def settle_launch(region: LogicalRegion, whole: Rect, launches: Sequence[Launch]) -> Launch:
+    """Give the launch that has contributions folded by those who made them, a part each; or by one of them all.
+
+    Args:
+        region: what was added to.
+        whole: what of it there is.
+        launches: those that added last.
+    """
+    parts: dict[IndexSpace, Point] = {}
+    for launch in launches:
+        for need in launch.requirements:
+            if need.region is region and not need.privilege.reads:
+                for point, rect in zip(launch.points, need.rects, strict=True):
+                    if not rect.is_empty:
+                        parts.setdefault(rect, point)
+    if union(list(parts)).volume != whole.volume:
+        parts = {whole: next(iter(parts.values()))}
+    return Launch(
+        f"{region.name}.settle",
+        tuple(parts.values()),
+        (Requirement(region, READ, tuple(parts)),),
+        SettleBinder(),
+        kind="settle",
+    )
 
 
 def version_update(launch: Launch, before: LogicalRegion) -> Launch:

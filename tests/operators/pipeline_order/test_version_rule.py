@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from maniple.operators.pipeline_order import version_rule
 from maniple.operators.pipeline_order.version_rule import RULES, lag, predicted
 
 
@@ -13,6 +14,7 @@ from maniple.operators.pipeline_order.version_rule import RULES, lag, predicted
         ("latest", (0, 0, 0, 0), (0, 0, 0, 0), (1, 1, 1, 1)),
         ("stash", (0, 0, 0, 0), (3, 2, 1, 0), (4, 3, 2, 1)),
         ("vertical_sync", (0, 1, 2, 3), (3, 3, 3, 3), (4, 4, 4, 4)),
+        ("2bw", (0, 0, 0, 0), (1, 1, 1, 1), (2, 2, 2, 2)),
     ],
 )
 def test_ages_of_four_stages(
@@ -30,3 +32,14 @@ def test_backward_of_a_stage_comes_as_many_runs_later_as_stages_follow() -> None
 
 def test_what_is_predicted_is_one_version() -> None:
     assert {predicted("spectrain").versions(stage, 8) for stage in range(8)} == {1}
+
+
+def test_turns_of_three_stages_with_four_micro_batches() -> None:
+    """The table of 2BW: a capital is of the mini-batch that began in this run, the others are of the one before."""
+    rule, drawn = RULES["2bw"], []
+    for stage in range(3):
+        ahead = [(turn + lag(stage, 3)) % 4 for turn in range(4)]
+        forward = [f"{'f' if rule.begins(stage, 3, part) else 'F'}{part}" for part in ahead]
+        drawn.append(" ".join(f"{forward[turn]} b{turn}" for turn in range(4)))
+    assert drawn == ["f2 b0 f3 b1 F0 b2 F1 b3", "f1 b0 f2 b1 f3 b2 F0 b3", "f0 b0 f1 b1 f2 b2 f3 b3"]
+    assert all(f"stage {stage}   {line}" in str(version_rule.__doc__) for stage, line in enumerate(drawn))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from chained_stages import chain, flowing
 
 import maniple as mp
@@ -22,7 +23,7 @@ def refused(plan: mp.Plan, graph: mp.Graph, message: str) -> None:
 
 
 def test_every_rule_has_its_name() -> None:
-    assert version_names() == ("latest", "nesterov", "spectrain", "stash", "vertical_sync")
+    assert version_names() == ("2bw", "latest", "nesterov", "spectrain", "stash", "vertical_sync")
     graph = chain(2)
     for name in version_names():
         flowing(graph, 2, name).validate(graph, MACHINE)
@@ -36,7 +37,12 @@ def test_a_rule_and_the_order_come_together() -> None:
     refused(replace(plan, pipeline=None), graph, "stash is a rule of order 'asynchronous'; got no pipeline")
     flush = plan.with_pipeline(order="1f1b", micro_batches=2)
     refused(flush, graph, "stash is a rule of order 'asynchronous'; got order '1f1b', which has a flush")
-    refused(plan.with_pipeline(order="asynchronous", micro_batches=2), graph, "expected 1 micro-batch")
+    several = plan.with_pipeline(order="asynchronous", micro_batches=2)
+    refused(several, graph, "pipeline.micro_batches: expected 1 micro-batch beside semantics.weights stash")
+    few = flowing(chain(3), 3, "2bw", parts=2)
+    refused(
+        few, chain(3), "pipeline.micro_batches: expected at least 3 beside semantics.weights 2bw, one for each stage"
+    )
     halves = replace(plan, semantics=(("precision", "bf16"), ("weights", "stash")))
     refused(halves, graph, "semantics.precision: expected float32 beside semantics.weights; got bf16")
     again = tuple((name, replace(own, recompute=name == "relu")) for name, own in plan.operators)
@@ -78,6 +84,14 @@ def test_what_needs_all_gradients_or_says_nothing_of_them_is_refused() -> None:
         trains(graph, flowing(graph, 2, "stash"), mp.SGD(lr=0.1, momentum=0.9, clip_norm=1.0))
     with pytest.raises(RequestError, match=r"semantics\.weights: expected an optimizer that gathers gradients"):
         trains(graph, flowing(graph, 2, "spectrain"), mp.SGD(lr=0.1))
+
+
+def test_fewer_samples_than_stages_are_refused() -> None:
+    graph = chain(3)
+    with mp.Trainer(graph, flowing(graph, 3, "2bw"), optimizer=mp.SGD(lr=0.1)) as trainer:
+        given = {"x": torch.zeros(2, 5, dtype=torch.float64), "y": torch.zeros(2, dtype=torch.int64)}
+        with pytest.raises(RequestError, match="batch: expected at least 3 samples, a micro-batch for each stage"):
+            trainer.step(**given)
 
 
 def test_a_weight_of_two_stages_is_refused() -> None:

@@ -9,6 +9,7 @@ import pytest
 from chained_stages import OPTIMIZERS, batches, chain, listed
 
 import maniple as mp
+from maniple.cli import main
 from maniple.models import model
 from maniple.operators.lowering.flow.lives import Lives
 from maniple.operators.lowering.precision import apply_semantics
@@ -50,23 +51,29 @@ def units(graph: mp.Graph) -> list[list[str]]:
     return [[node.id, *node.beside] for node in found.nodes]
 
 
-def test_a_skip_stays_in_one_stage() -> None:
-    assert units(residual(2)) == [
-        ["linear", "linear_1", "relu", "linear_2", "add"],
-        ["relu_1", "linear_3", "relu_2", "linear_4", "add_1"],
-        ["relu_3"],
-        ["linear_5"],
-        ["cross_entropy"],
-    ]
+def test_a_skip_may_cross_stages_and_a_weight_may_not() -> None:
+    assert units(residual(1)) == [["linear"], ["linear_1"], ["relu"], ["linear_2"], ["add"], ["relu_1"], ["linear_3"],
+                                  ["cross_entropy"]]  # fmt: skip
+    assert units(tied()) == [["embedding"], ["linear", "relu", "linear_1"], ["cross_entropy"]]
+
+
+def tied() -> mp.Graph:
+    """A weight that two layers read, with a layer between."""
+    g = mp.Graph("tied")
+    x, labels = g.input("x", (8,), "int64"), g.input("labels", (8,), "int64")
+    table = g.parameter("table", (4, 4))
+    h = g.relu(g.linear(g.embedding(x, 8, 4), 4, False, weight=table))
+    g.loss(g.cross_entropy(g.linear(h, 4, False, weight=table), labels))
+    return g
 
 
 def test_costs_of_units_are_the_sums_and_what_leaves_them_is_sent() -> None:
-    graph = residual(1)
+    graph = tied()
     before, after = cost_graph(graph, P100S), without_parting(graph, cost_graph(graph, P100S))
     for name in ("forward_s", "backward_s", "parameter_bytes", "stored_bytes"):
         assert sum(getattr(n, name) for n in after.nodes) == pytest.approx(sum(getattr(n, name) for n in before.nodes))
-    block = after.nodes[0]
-    assert (block.id, block.activation_bytes) == ("linear", 8 * 16 * 4)
+    block = after.nodes[1]
+    assert (block.id, block.activation_bytes) == ("linear", 8 * 4 * 4)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,16 +104,16 @@ def test_the_search_counts_the_versions_that_run(rule: str) -> None:
     plan = SpecTrain().plan(Problem(graph, P100S, weights="spectrain"))
     stages, found = stages_of(plan.stages, [node.name for node in graph.nodes]), version_rule({"weights": rule})
     assert found is not None
-    lives = Lives(graph, stages, found)
+    lives, parts = Lives(graph, stages, found), 8 if found.adds else 1
     for stage in range(4):
         ages = (found.forward(stage, 4), found.backward(stage, 4))
         copies = 1 + max(ages) + any(lives.delay(stage, kind) for kind in ("forward", "backward"))
         assert weight_copies(found, stage, 4) == copies
-        given = flow_assumptions(found)
+        given = flow_assumptions(found, parts)
         assert given.versions(3 - stage, 1, stage) == copies
         assert given.in_flight(3 - stage, 1) == 4 - stage
         asked = SegmentationProblem(cost_graph(graph, P100S), (flat(P100S, 4),), assumptions=given)
-        assert asked.holding(3 - stage, 1) == (copies + given.gradients + given.optimizer, 4 - stage)
+        assert asked.holding(3 - stage, 1) == (copies + given.gradients + given.optimizer, (4 - stage) / parts)
 
 
 @pytest.mark.parametrize(("rule", "cut"), [("latest", [(0, 1), (2, 3)]), ("stash", [(0,), (1, 2, 3)])])
@@ -129,6 +136,24 @@ def test_pipedream_replicates_a_stage_of_heavy_work_and_few_weights() -> None:
     assert (plan.pipeline.order, plan.pipeline.micro_batches) == ("asynchronous", 1)
 
 
+def test_2bw_is_searched_for_with_its_micro_batches_and_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    """`maniple search --semantics weights=2bw`, and the plan that it gives, beside plain torch."""
+    graph, given = chain(3, 8), batches(12, 8)
+    plan = mp.search(graph, Machine.preset("cpu:3"), strategy="pipedream", semantics={"weights": "2bw"})
+    assert plan.pipeline is not None
+    assert plan.pipeline.micro_batches >= len(plan.stages) > 1
+    assert dict(plan.semantics) == {"weights": "2bw"}
+    with mp.Trainer(graph, plan, optimizer=OPTIMIZERS["momentum"][0], seed=1) as trainer:
+        first = trainer.parameters()
+        losses = list(trainer.run({"x": x, "y": y} for x, y in given))
+    assert losses == pytest.approx(listed(first, given, "2bw", "momentum")[0], abs=1e-10)
+    asked = ["mlp", "--machine", "cpu:3", "--strategy", "pipedream", "--micro-batches", "4", "--batch", "16"]
+    with pytest.raises(SystemExit) as left:
+        main(["search", *asked, "--semantics", "weights=2bw"])
+    assert not left.value.code
+    assert "4 micro-batches" in capsys.readouterr().out
+
+
 def test_batch_norms_are_planned_with_local_statistics() -> None:
     asked = {"weights": "spectrain", "batch_norm": "local_stats"}
     plan = mp.search(model("digits_cnn", batch=16), P100S, strategy="spectrain", semantics=asked)
@@ -149,7 +174,7 @@ def test_what_a_search_found_trains_as_lists_of_weights_do() -> None:
 @pytest.mark.parametrize(
     ("strategy", "asked", "told"),
     [
-        ("pipedream", {}, "say which weights are read by semantics weights=RULE, one of latest, nesterov"),
+        ("pipedream", {}, "say which weights are read by semantics weights=RULE, one of 2bw, latest, nesterov"),
         ("spectrain", {"weights": "stash"}, r"expected semantics weights=nesterov\|spectrain, got 'stash'"),
         ("soap", {"weights": "stash"}, "ask pipedream or spectrain"),
         ("pipedream", {"weights": "stsh"}, "got 'stsh'; did you mean 'stash'"),

@@ -17,7 +17,7 @@ from maniple.strategies.simulation.simulation import Simulation
 from maniple.strategies.simulation.stage_table import stage_table
 
 pytestmark = pytest.mark.simulator
-RULES = ("latest", "stash", "vertical_sync", "spectrain", "nesterov")
+RULES = ("latest", "stash", "vertical_sync", "spectrain", "nesterov", "2bw")
 MOMENTUM = OPTIMIZERS["momentum"][0]
 
 
@@ -25,7 +25,9 @@ def simulated(graph: mp.Graph, plan: Plan, machine: Machine) -> Simulation:
     return Simulation(graph, machine, plan, optimizer=MOMENTUM)
 
 
-@pytest.mark.parametrize(("rule", "split"), [("latest", 1), ("stash", 2), ("vertical_sync", 1), ("spectrain", 2)])
+@pytest.mark.parametrize(
+    ("rule", "split"), [("latest", 1), ("stash", 2), ("vertical_sync", 1), ("spectrain", 2), ("2bw", 2)]
+)
 def test_the_rows_are_those_that_a_trainer_runs(rule: str, split: int) -> None:
     """By number: names, bytes, what waits for what within a run and from run to run, and what is allocated."""
     graph = chain(2)
@@ -77,10 +79,12 @@ def test_what_is_recorded_of_a_run_is_what_is_drawn_of_it(rule: str) -> None:
     assert lanes(of_stages[0]) == lanes(of_stages[1])
 
 
-def balanced(stages: int, batch: int = 4096, width: int = 512) -> tuple[mp.Graph, Plan, Machine]:
+def balanced(
+    stages: int, batch: int = 4096, width: int = 512, rule: str = "stash", parts: int = 0
+) -> tuple[mp.Graph, Plan, Machine]:
     """Stages that take equally long, by processors as fast as their stages are large, and links of no price."""
     graph = chain(stages, batch, width)
-    plan, machine = flowing(graph, stages, "stash"), Machine.preset(f"p100x{stages}")
+    plan, machine = flowing(graph, stages, rule, parts=parts), Machine.preset(f"p100x{stages}")
     links = tuple(replace(link, bandwidth=1e18, latency_s=0.0) for link in machine.links)
     machine = replace(machine, links=links)
     work = np.asarray(lanes_of(simulated(graph, plan, machine)))
@@ -118,6 +122,15 @@ def test_balanced_stages_have_no_bubble_and_the_ramp_is_a_round_trip(stages: int
         and ("weight_gradient" in names[int(row)] or ".update" in names[int(row)])
     ]
     assert simulation.predict().ramp_ns == pytest.approx(sum(work) - sum(beside), rel=0.02)
+
+
+@pytest.mark.parametrize(("stages", "parts"), [(2, 2), (4, 4), (4, 6)])
+def test_balanced_stages_of_2bw_have_no_bubble(stages: int, parts: int) -> None:
+    """A mini-batch every m (F + B), without the (p - 1) (F + B) more that a flush takes."""
+    simulation = simulated(*balanced(stages, 8192, 512, "2bw", parts))
+    work = lanes_of(simulation)
+    assert max(work) - min(work) < 2e-3 * max(work)
+    assert simulation.makespan_ns == pytest.approx(max(work), rel=2e-3)
 
 
 def test_the_critical_path_of_a_period_is_that_of_the_busiest_stage() -> None:
