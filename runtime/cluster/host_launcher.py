@@ -186,7 +186,6 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--cores": request.cores,
         "--mapper": request.mapper,
         "--memory": request.memory_bytes,
-        "--compile": request.compiles,
         "--join-timeout": request.join_timeout_s,
         "--hang-timeout": request.hang_timeout_s,
         "--log-dir": None if request.log_dir is None else request.log_dir.absolute(),
@@ -195,6 +194,7 @@ def run_command(request: LaunchRequest, more: tuple[str, ...]) -> AgentCommand:
         "--imports": request.imports,
     }
     flags = {
+        "--compile": request.compiles,
         "--deterministic": request.deterministic,
         "--encrypt-tiles": request.encrypt_tiles,
         "--verify-tiles": request.verify_tiles,

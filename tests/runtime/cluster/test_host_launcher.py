@@ -210,3 +210,9 @@ def test_the_environment_says_which_host_this_is(variables: dict[str, str], node
 def test_an_environment_that_does_not_say_it_is_refused(variables: dict[str, str], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         environment.node_of_host(variables)
+
+
+def test_what_is_only_wanted_or_not_is_an_option_without_a_value(request_of_two: LaunchRequest) -> None:
+    plain, asked = (agent_command(replace(request_of_two, compiles=wanted), "10.0.0.1:5") for wanted in (False, True))
+    assert "--compile" not in plain.start
+    assert [word for word in asked.start if word not in plain.start] == ["--compile"]
