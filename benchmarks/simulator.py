@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import maniple as mp
 from maniple.models import model
@@ -21,6 +22,7 @@ from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.order import first_come
 from maniple.strategies.interface.registry import STRATEGIES
+from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.compilation import compile_all
 from maniple.strategies.simulation.simulation import Simulation
@@ -93,6 +95,29 @@ def delta_against_rebuild(graph: Graph, machine: Machine, count: int) -> dict[st
     }
 
 
+def one_operator(graph: Graph, machine: Machine, count: int) -> dict[str, float]:
+    """Milliseconds of a proposal that redraws one operator, from data parallelism on; kept if it is 1 % longer or less.
+
+    Nothing is known of most of them, as in a search: what an operator's split and its regions come to is found first.
+    """
+    simulation = Simulation(graph, machine, planned(graph, machine, "data_parallel"))
+    space, chance = Space.of(graph, len(machine.processors)), Random(7)
+    took: list[float] = []
+    kept = 0
+    for _ in range(count):
+        place = chance.randrange(len(space.names))
+        own, limit = space.operators[place], int(simulation.makespan_ns * (1 + 0.01 * chance.expovariate(1.0)))
+        change = {space.names[place]: own.plan(own.draw(chance))}
+        begun = CLOCK()
+        if simulation.propose(change, limit_ns=limit) <= limit:
+            simulation.accept()
+            kept += 1
+        else:
+            simulation.reject()
+        took.append(CLOCK() - begun)
+    return {"median_ms": 1e3 * statistics.median(took), "mean_ms": 1e3 * statistics.fmean(took), "kept": kept}
+
+
 def thousand(layers: int) -> dict[str, float]:
     """Seconds to lower and simulate a step on 1,024 devices, with compiled code warm."""
     graph, machine = convnet(layers, 1024), Machine.preset("h100x1024")
@@ -118,6 +143,7 @@ def main() -> None:
     for devices in given.devices:
         machine = Machine.preset(f"p100x{devices}")
         result[f"full_{devices}"] = full_rates(graph, machine)
+        result[f"one_operator_{devices}"] = one_operator(graph, machine, given.proposals)
         result[f"delta_{devices}"] = delta_against_rebuild(graph, machine, given.proposals)
     if not given.skip_thousand:
         result["devices_1024"] = thousand(given.layers)

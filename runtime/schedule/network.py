@@ -99,7 +99,9 @@ class Network:
 
     def hold(self, held: Table) -> Table:
         """Give the (lane, span) of what tasks hold whose processors these are."""
-        return np.stack([self.devices[held[:, 0]], held[:, 1]], axis=1)
+        found = held.copy()
+        found[:, 0] = self.devices[held[:, 0]]
+        return found
 
     @property
     def processors(self) -> int:

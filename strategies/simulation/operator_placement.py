@@ -44,9 +44,10 @@ class LaunchRows:
 def launch_rows(tasks: LaunchTasks, costs: CostModel) -> LaunchRows:
     """Give the rows of a launch: a task holds its processor until it ends."""
     durations = costs.tasks_ns(tasks)
-    columns = np.ones((len(durations), 3), dtype=np.int64)
+    columns, held = np.ones((len(durations), 3), dtype=np.int64), np.empty((len(durations), 2), dtype=np.int64)
     columns[:, 0], columns[:, 1] = np.arange(len(durations)), durations
-    return LaunchRows(columns, np.stack([tasks.processors, durations], axis=1), tasks)
+    held[:, 0], held[:, 1] = tasks.processors, durations
+    return LaunchRows(columns, held, tasks)
 
 
 def place_use(shape: UseShape, processors: Column) -> Use:

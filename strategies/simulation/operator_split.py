@@ -114,32 +114,34 @@ class _Tasks:
         self.table = bound.table(tuple(degrees[name] for name in names))
         self.points = points_within(degrees, names)[self.table.busy]
         self.flops = tile_flops(node.operator, self.table)
-        self.used: dict[tuple[TensorRole, int] | None, tuple[Boxes, Column]] = {}
+        self.used: dict[tuple[TensorRole, int] | None, tuple[Boxes, Column, Column]] = {}
 
     def launch(self, launch: LaunchForm) -> LaunchSplit:
         """One launch of the node."""
         busy, forward = self.table.busy, launch.part == "forward"
-        uses, touched = [], np.zeros(len(busy), dtype=np.int64)
+        uses, types, touched = [], list[str](), np.zeros(len(busy), dtype=np.int64)
         for requirement in launch.requirements:
             if requirement.tiles not in self.used:
                 self.used[requirement.tiles] = self._find_used(requirement.tiles)
-            boxes, there = self.used[requirement.tiles]
-            volumes = np.prod(boxes[:, HIGH:] - boxes[:, LOW:HIGH], axis=1)
-            touched[there] += volumes * self.regions.region(requirement.region).itemsize
+            boxes, there, volumes = self.used[requirement.tiles]
+            region = self.regions.region(requirement.region)
+            touched[there] += volumes * region.itemsize
+            types.append(region.dtype)
             uses.append((requirement.region, self.shapes.shape(self._access(requirement), there, there, boxes)))
         flops = self.flops[0 if forward else 1][busy] * launch.share
         replicated = forward and not any(self.table.folds)
-        dtype = computing_type(self.regions.region(region).dtype for region, _ in uses)
-        kernel = Kernel(efficiency(launch.kind), launch.node.operator.multiplies_in or dtype)
+        kernel = Kernel(efficiency(launch.kind), launch.node.operator.multiplies_in or computing_type(types))
         return LaunchSplit(launch, self.points, busy, replicated, flops.astype(float), touched, tuple(uses), kernel)
 
-    def _find_used(self, tiles: tuple[TensorRole, int] | None) -> tuple[Boxes, Column]:
-        """The boxes that tasks use of a tensor, and which tasks do; None: all of the clock."""
+    def _find_used(self, tiles: tuple[TensorRole, int] | None) -> tuple[Boxes, Column, Column]:
+        """The boxes that tasks use of a tensor, which tasks do, and how many elements; None: all of the clock."""
         busy = self.table.busy
         if tiles is None:
-            return boxes_of_bounds(np.repeat([[[0, 2]]], len(busy), axis=0)), np.arange(len(busy))
-        bounds, numbers = self.table.used(*tiles)
-        return boxes_of_bounds(bounds), np.searchsorted(busy, numbers)
+            bounds, numbers = np.repeat([[[0, 2]]], len(busy), axis=0), busy
+        else:
+            bounds, numbers = self.table.used(*tiles)
+        volumes: Column = (bounds[:, :, 1] - bounds[:, :, 0]).prod(axis=1)
+        return boxes_of_bounds(bounds), np.searchsorted(busy, numbers), volumes
 
     def _access(self, requirement: RequirementForm) -> int:
         if requirement.access == "read":

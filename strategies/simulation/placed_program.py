@@ -80,6 +80,11 @@ class Program:
             for place, operand in enumerate(node.operands):
                 if operand is not None:
                     self._readers.setdefault(operand, []).append((node.id, place))
+        self._written: dict[int, list[int]] = {}
+        """By operator the buffers that nothing reads whose next values it computes."""
+        for buffer, value in plan_free.assignments.items():
+            if buffer not in self._readers and value in plan_free.producer:
+                self._written.setdefault(plan_free.producer[value], []).append(buffer)
         self._fetched = plan_free.places["fetch", plan_free.loss]
         self._first = min(place for (kind, _), place in plan_free.places.items() if kind == "forward")
         self.change(
@@ -113,7 +118,7 @@ class Program:
             self.table.put(place, launch)
         if weights is None:
             lasting = [tensor for tensor in reads if plan_free.tensors[tensor].lasting]
-            lasting += [b for b, value in plan_free.assignments.items() if self._is_only_written(b, value, operators)]
+            lasting += [buffer for number in operators for buffer in self._written.get(number, ())]
             for tensor in lasting:
                 moved |= self._settle_in(tensor, self._default_home(tensor))
         else:
@@ -166,9 +171,6 @@ class Program:
     def region(self, key: RegionKey) -> LogicalRegion:
         """A region as the runtime would make it."""
         return self.plan_free.region(key, self.forms)
-
-    def _is_only_written(self, buffer: int, value: int, operators: Mapping[int, OperatorPlan]) -> bool:
-        return buffer not in self._readers and self.plan_free.producer.get(value) in operators
 
     def _place(self, number: int, config: OperatorPlan) -> Iterable[int]:
         """Set the launches of an operator, and the places of the updates that follow its backward pass.

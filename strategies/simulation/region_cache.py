@@ -147,6 +147,7 @@ class RegionCache:
         self._kept = kept
         self.network = Network.of(machine)
         self.hits = self.misses = 0
+        self._line = self.network.line
         self._memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         self._hosts = np.asarray([memory.host for memory in machine.memories], dtype=np.int64)
         self._found: dict[object, RegionRows] = {}
@@ -180,7 +181,7 @@ class RegionCache:
         self, layout: tuple[tuple[int, ...], int], home: Boxes, uses: Sequence[Use], privileges: list[int]
     ) -> RegionRows:
         shape, itemsize = layout
-        arranged = np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, self.network.line))
+        arranged = np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, self._line))
         counts = [len(use.processors) for use in uses]
         ends = np.cumsum(counts)
         table = np.empty((len(uses), 3), dtype=np.int64)
@@ -200,8 +201,9 @@ class RegionCache:
         if (moves[:, KIND] == UNWRITTEN).any():
             raise RequestError(f"a region of shape {shape}: a task reads what nothing wrote: write or fill it first")
         prices = price(self.network, itemsize, moves, members)
-        keys = (moves[:, USE] << NUMBER_BITS) + np.arange(len(moves))
-        columns = np.stack([keys, prices.durations, np.diff(prices.starts)], axis=1)
+        columns = np.empty((len(moves), 3), dtype=np.int64)
+        columns[:, 0] = (moves[:, USE] << NUMBER_BITS) + np.arange(len(moves))
+        columns[:, 1], columns[:, 2] = prices.durations, prices.starts[1:] - prices.starts[:-1]
         nodes = np.empty((len(tasks), 2), dtype=np.int64)
         nodes[:, 0] = np.repeat(np.arange(len(uses)), counts)
         nodes[:, 1] = np.concatenate([use.shape.points for use in uses])
