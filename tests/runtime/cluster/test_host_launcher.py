@@ -214,5 +214,5 @@ def test_an_environment_that_does_not_say_it_is_refused(variables: dict[str, str
 
 def test_what_is_only_wanted_or_not_is_an_option_without_a_value(request_of_two: LaunchRequest) -> None:
     plain, asked = (agent_command(replace(request_of_two, compiles=wanted), "10.0.0.1:5") for wanted in (False, True))
-    assert "--compile" not in plain.start
-    assert [word for word in asked.start if word not in plain.start] == ["--compile"]
+    assert "--compile" not in plain.words
+    assert [word for word in asked.words if word not in plain.words] == ["--compile"]
