@@ -114,6 +114,21 @@ class Graph(
         self._ties[name] = tensor
 
     @property
+    def autocast(self) -> Mapping[str, str]:
+        """By name, the nodes that a module runs in mixed precision by itself: the half, such as ``"bfloat16"``."""
+        return self._autocast
+
+    def enter_autocast(self, nodes: Mapping[str, str]) -> None:
+        """Say which nodes run in mixed precision under any plan; the graph itself stays in float32.
+
+        Raises:
+            RequestError: There is no such node.
+        """
+        for name in nodes:
+            self.node(name)
+        self._autocast = dict(nodes)
+
+    @property
     def outputs(self) -> dict[str, int]:
         """The named outputs' tensor ids, in order of creation."""
         return dict(self._outputs)
@@ -251,6 +266,7 @@ class Graph(
         graph._state, graph._values = self._state, self._values
         graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
         graph._recount, graph._arguments = self._recount, self._arguments
+        graph._autocast = dict(self._autocast)
         return graph
 
     def recount_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:

@@ -9,7 +9,7 @@
 
 A parameter exists where it is listed, or else where its own operator names it; any other operator that names it shares
 it. An absent operand is null. The order of nodes is the file's where their operands allow. Every key is required and
-unknown keys are refused.
+unknown keys are refused, but ``"autocast": {"linear": "bfloat16"}``, which is there where a module enters autocast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, cast, final
 
 from maniple.operators.library.catalogue import OPERATORS
-from maniple.operators.operator.operator import AbstractOperator, Initial
+from maniple.operators.operator.operator import HALF_DTYPES, AbstractOperator, Initial
 from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.error import RequestError, nearest
 from maniple.process.file_entry import Entry, read_json, write_atomically
@@ -58,6 +58,7 @@ def to_json(graph: Graph) -> dict[str, object]:
         "ties": dict(graph.ties),
         "outputs": {name: graph.tensors[tensor].name for name, tensor in graph.outputs.items()},
         "loss": None if graph.loss_tensor is None else graph.tensors[graph.loss_tensor].name,
+        **({"autocast": dict(graph.autocast)} if graph.autocast else {}),
     }
 
 
@@ -88,7 +89,7 @@ def from_json(data: object, make: Callable[[str], Graph], file: str = "graph") -
     version = dict(document.items()).get("version")
     if version is not None and version.integer(1) > VERSION:
         raise version.problem(f"at most {VERSION}", "; a newer maniple wrote this graph: use that one")
-    top = document.table(_KEYS)
+    top = document.table(_KEYS, ("autocast",))
     graph = make(top["name"].string())
     for entry in top["inputs"].elements():
         item = entry.table(("name", "shape", "dtype"))
@@ -118,6 +119,9 @@ def from_json(data: object, make: Callable[[str], Graph], file: str = "graph") -
     if not top["loss"].is_null:
         with _Located(top["loss"]):
             graph.loss(graph.handle(top["loss"].string()))
+    if "autocast" in top:
+        with _Located(top["autocast"]):
+            graph.enter_autocast({name: _half(entry) for name, entry in top["autocast"].items()})
     return graph
 
 
@@ -249,6 +253,13 @@ def _describe(item: dict[str, Entry]) -> tuple[str, tuple[int, ...], str, Initia
     kind, scale = item["initial"].elements()
     chosen = cast("Literal['uniform', 'normal', 'constant']", kind.choice(("constant", "normal", "uniform")))
     return item["name"].string(), shape, item["dtype"].string(), Initial(chosen, scale.number(-inf))
+
+
+def _half(entry: Entry) -> str:
+    """A half that a file names."""
+    if entry.string() not in HALF_DTYPES:
+        raise entry.problem(f"one of {', '.join(HALF_DTYPES)}")
+    return entry.string()
 
 
 def _nodes(graph: Graph) -> list[dict[str, object]]:

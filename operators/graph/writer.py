@@ -31,6 +31,7 @@ class GraphWriter(AbstractBuilder):
         self._bound: list[BoundRule] = []
         self._outputs: dict[str, int] = {}
         self._assignments: dict[int, int] = {}
+        self._autocast: dict[str, str] = {}
         self._loss: int | None = None
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.operator.operator import HALF_DTYPES
-from maniple.operators.precision.autocast_policy import names_dtype, policy_of
+from maniple.operators.precision.autocast_policy import Policy, names_dtype, policy_of
 from maniple.operators.precision.mixed_precision import MixedPrecision, in_tf32
 from maniple.process.error import RequestError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import Node
     from maniple.operators.operator.operator import AbstractOperator
     from maniple.operators.rules.bound_rule import BoundRule
     from maniple.operators.rules.pattern import Pattern
@@ -57,18 +58,34 @@ def apply_semantics(graph: Graph, semantics: Mapping[str, str]) -> Graph:
     """
     operators = [node.operator.under(semantics) for node in graph.nodes]
     precision = semantics.get(PRECISION, "float32")
-    if half := PRECISIONS[precision]:
-        operators = _in_precision(graph, operators, half)
-    elif precision == TF32:
+    half, inside = _extent(graph, precision)
+    if half:
+        operators = _in_precision(graph, operators, half, inside)
+    if precision == TF32:
         operators = _in_tf32(graph, operators)
     if all(found is node.operator for found, node in zip(operators, graph.nodes, strict=True)):
         return graph
-    return graph.with_operators(operators)
+    found = graph.with_operators(operators)
+    found.enter_autocast({})  # its operators say it now
+    return found
 
 
 def is_scaled(graph: Graph) -> bool:
     """Whether the loss of a graph that was rewritten is scaled: gradients in float16 would become zero."""
-    return any(tensor.dtype == "float16" for tensor in graph.tensors)
+    return "float16" in graph.autocast.values() or any(tensor.dtype == "float16" for tensor in graph.tensors)
+
+
+def _extent(graph: Graph, precision: str) -> tuple[str, list[bool]]:
+    """The half of a plan, or else of the module's own regions; and of every node whether it runs in mixed precision."""
+    asked, own = PRECISIONS[precision], set(graph.autocast.values())
+    if asked and own - {asked}:
+        raise RequestError(
+            f"plan: semantics.precision: graph {graph.name!r} runs parts in {own.pop()} by itself; expected that, or "
+            f"no precision; got {precision}"
+        )
+    if asked or not own:
+        return asked, [True] * len(graph.nodes)
+    return own.pop(), [node.name in graph.autocast for node in graph.nodes]
 
 
 def _in_tf32(graph: Graph, operators: list[AbstractOperator]) -> list[AbstractOperator]:
@@ -76,14 +93,16 @@ def _in_tf32(graph: Graph, operators: list[AbstractOperator]) -> list[AbstractOp
     found: list[AbstractOperator] = []
     for node, operator in zip(graph.nodes, operators, strict=True):
         read = tuple(None if operand is None else dtypes[operand] for operand in node.operands)
-        product = policy_of(operator) == "half" and "float32" in read
+        product = policy_of(operator) == "half" and "float32" in read and node.name not in graph.autocast
         found.append(in_tf32(operator, read, node.name) if product else operator)
     if all(new is old for new, old in zip(found, operators, strict=True)):
         raise RequestError(f"plan: semantics.precision: graph {graph.name!r} has no product of float32; leave it out")
     return found
 
 
-def _in_precision(graph: Graph, operators: list[AbstractOperator], half: str) -> list[AbstractOperator]:
+def _in_precision(
+    graph: Graph, operators: list[AbstractOperator], half: str, inside: Sequence[bool]
+) -> list[AbstractOperator]:
     tensors = graph.tensors
     if any(tensor.dtype == "float64" for tensor in tensors if tensor.kind != "activation"):
         name = next(tensor.name for tensor in tensors if tensor.kind != "activation" and tensor.dtype == "float64")
@@ -91,17 +110,21 @@ def _in_precision(graph: Graph, operators: list[AbstractOperator], half: str) ->
             f"plan: semantics.precision: {name!r} of graph {graph.name!r} is float64, which no half stands for; build "
             "the graph in float32, or leave the precision out"
         )
-    kept, sent = {graph.loss_tensor, *graph.assignments.values()}, _read_as_halves(graph, operators)
+    policies = [
+        _policy(graph, node, operator, within=within)
+        for node, operator, within in zip(graph.nodes, operators, inside, strict=True)
+    ]
+    kept, sent = {graph.loss_tensor, *graph.assignments.values()}, _read_as_halves(graph, operators, policies)
     dtypes = {tensor.id: tensor.dtype for tensor in tensors}
     found: list[AbstractOperator] = []
-    for node, operator in zip(graph.nodes, operators, strict=True):
+    for node, operator, policy in zip(graph.nodes, operators, policies, strict=True):
         ends = _Ends(
             tuple(None if operand is None else dtypes[operand] for operand in node.operands),
             tuple(tensors[result].dtype for result in node.results),
             tuple(result in kept for result in node.results),
             tuple(result in sent for result in node.results),
         )
-        mixed = _mixed(operator, graph.bound(node), ends, half)
+        mixed = _mixed(operator, policy, graph.bound(node), ends, half)
         if isinstance(mixed, MixedPrecision):
             dtypes |= dict(zip(node.results, mixed.gives, strict=True))
         found.append(mixed)
@@ -130,14 +153,19 @@ class _Ends:
     sent: tuple[bool, ...]
 
 
-def _read_as_halves(graph: Graph, operators: Sequence[AbstractOperator]) -> set[int]:
+def _policy(graph: Graph, node: Node, operator: AbstractOperator, *, within: bool) -> Policy:
+    """How an operator runs; outside of regions all that computes does so in float32."""
+    return policy_of(operator) if within else "widest" if _is_view(operator, graph.bound(node)) else "float32"
+
+
+def _read_as_halves(graph: Graph, operators: Sequence[AbstractOperator], policies: Sequence[Policy]) -> set[int]:
     """The values of which nobody reads more than halves, directly or as a view: once is enough for all to round them.
 
     Such as what a layer norm gives to a linear layer; autocast keeps it in float32 beside its halves.
     """
     read, wider = set[int](), {graph.loss_tensor, *graph.outputs.values(), *graph.assignments.values()}
-    for node, operator in zip(reversed(graph.nodes), reversed(operators), strict=True):
-        rounds = policy_of(operator) == "half"
+    for node, operator, policy in zip(reversed(graph.nodes), reversed(operators), reversed(policies), strict=True):
+        rounds = policy == "half"
         moved = node.results[0] in read - wider and _is_view(operator, graph.bound(node))
         for operand in node.operands:
             if operand is not None:
@@ -151,9 +179,8 @@ def _is_view(operator: AbstractOperator, bound: BoundRule) -> bool:
     return len(ends) == 2 and operator.rearrangement(*ends) is not None
 
 
-def _mixed(operator: AbstractOperator, bound: BoundRule, ends: _Ends, half: str) -> AbstractOperator:
+def _mixed(operator: AbstractOperator, policy: Policy, bound: BoundRule, ends: _Ends, half: str) -> AbstractOperator:
     """An operator as it is in mixed precision; itself where it neither reads nor gives halves."""
-    policy = policy_of(operator)
     halves = [dtype in HALF_DTYPES for dtype in ends.operands]
     singles = any(dtype == "float32" for dtype in ends.operands)
     if policy == "half":

@@ -114,6 +114,11 @@ def check_versions(plan: Plan, graph: Graph) -> None:
         raise RequestError(
             f"plan: semantics.precision: expected float32 beside semantics.{WEIGHTS}; got {semantics['precision']}"
         )
+    if graph.autocast:
+        raise RequestError(
+            f"plan: semantics.{WEIGHTS}: expected a graph in float32; {graph.name!r} runs "
+            f"{next(iter(graph.autocast))!r} under autocast of its own: import it without"
+        )
     for node in graph.nodes:
         if node.operator.under({"batch_norm": "local_stats"}) != node.operator and "batch_norm" not in semantics:
             raise RequestError(

@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.builder import Tensor
+from maniple.operators.torch_import.autocast_region import widen
 from maniple.operators.torch_import.capture import capture
 from maniple.operators.torch_import.closure import attributes, preserve
 from maniple.operators.torch_import.constants import Constants, is_written
@@ -124,12 +125,14 @@ class _Import:
         step = Step(self.request)
         with preserve(value for _, value in attributes(self.request.module)):
             program = functional(capture(step, examples))
+        widen(program.graph_module, self.request.name)
         graph = Graph(self.name)
         names = Names(set())
         values, state, handles = self._declare(graph, program, step, names, examples)
         into = Translation(graph, names, handler)
         results = into.translate(program.graph, values)
         into.assigned |= self._finish(graph, program, results, into, handles)
+        graph.enter_autocast(into.autocast)
         for buffer, value in into.assigned.items():
             graph.assign(graph.handle(buffer), into.tensor(value))
         graph = prune(graph)

@@ -52,6 +52,8 @@ def prune(graph: Graph) -> Graph:
         found.loss(handles[graph.loss_tensor])
     for name, tensor_id in graph.outputs.items():
         found.output(name, handles[tensor_id])
+    kept = {node.name for node in found.nodes}
+    found.enter_autocast({name: half for name, half in graph.autocast.items() if name in kept})
     return found
 
 

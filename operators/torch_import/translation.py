@@ -14,6 +14,7 @@ from maniple.operators.operator.aten_overload import Overload, is_random
 from maniple.operators.operator.axes import activation_axes
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import text, whole
+from maniple.operators.torch_import.autocast_region import half_of
 from maniple.operators.torch_import.capture import source
 from maniple.operators.torch_import.composite import decompose
 from maniple.operators.torch_import.exported_call import Call, Known, spell
@@ -49,6 +50,8 @@ class Translation:
         self._values: dict[Node, Any] = {}
         self._buffers: dict[Node, Tensor] = {}
         self._node: Node | None = None
+        self._half = ""
+        self.autocast: dict[str, str] = {}
         self.constants: dict[str, torch.Tensor] = {}
         self._constants: dict[int, Tensor] = {}
         self._compacted: dict[int, Known] = {}
@@ -150,15 +153,13 @@ class Translation:
             raise RequestError(f"from_torch: {name} at {source(node)} cannot be imported; write it without")
         count = 1 if name == "wrap_with_set_grad_enabled" else 4
         part = self.value(node.args[count])
-        if name == "wrap_with_autocast" and node.args[2]:
-            raise RequestError(
-                f"from_torch: autocast cannot be imported, under which {_begun(part.graph)} runs; two ways out: import "
-                "without it (a flag of the module that leaves it out), or cast to the dtypes by hand with .to(dtype)"
-            )
         given = [self.value(item) for item in node.args[count + 1 :]]
         placeholders = [item for item in part.graph.nodes if item.op == "placeholder"]
+        around = self._half
+        if name == "wrap_with_autocast":
+            self._half = half_of(node)
         outputs = self.translate(part.graph, dict(zip(placeholders, given, strict=True)))
-        self._node = node
+        self._node, self._half = node, around
         if count == 1 and not node.args[0]:
             return [self.detach(item) if isinstance(item, Tensor) else item for item in outputs]
         return outputs
@@ -218,6 +219,8 @@ class Translation:
     ) -> tuple[Tensor, ...]:
         """Write a node, named after the module that the present operator comes from."""
         name = self.names.fresh(self._node, found.name)
+        if self._half:
+            self.autocast[name] = self._half
         return self.graph.apply(found, operands, parameters, name)
 
     def tensor(self, value: Tensor | Known) -> Tensor:
@@ -311,14 +314,6 @@ def _way_out(dtype: str) -> str:
             "of sines)"
         )
     return "compute in one of these (module.float(), or .to(dtype) on the line)"
-
-
-def _begun(program: Program) -> str:
-    """The first operator of a part of a program that says where it comes from."""
-    for node in program.nodes:
-        if node.op == "call_function" and (place := source(node)) != "<unknown>":
-            return f"{getattr(node.target, '__name__', node.name)} at {place}"
-    return "a part whose lines torch.export does not tell"
 
 
 def compact(value: torch.Tensor) -> torch.Tensor:

@@ -214,7 +214,7 @@ def _searched(graph: Graph, semantics: Mapping[str, str], *, flows: bool) -> Gra
 
 def _for_graph(found: Plan | Frontier, graph: Graph, semantics: Mapping[str, str]) -> Plan | Frontier:
     """What was found for a graph under some semantics, as plans of the graph itself."""
-    if not semantics:
+    if not semantics and not graph.autocast:
         return found
 
     def adapt(plan: Plan) -> Plan:

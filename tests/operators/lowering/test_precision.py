@@ -110,23 +110,3 @@ def test_an_operator_of_a_user_stays_float32(said: str) -> None:
     with mp.Trainer(graph, plan, optimizer=mp.SGD(0.1), world=world) as trainer:
         losses = [trainer.step(torch.ones(4, 3), torch.tensor([0, 1, 1, 1])) for _ in range(4)]
     assert losses[3] < losses[0]
-
-
-class Casting(nn.Module):
-    """Enters autocast by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(6, 3)
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            scores = self.last(x)
-        return nn.functional.cross_entropy(scores.float(), y)
-
-
-def test_a_module_that_enters_autocast_is_refused_by_name() -> None:
-    with pytest.raises(
-        mp.RequestError, match=r"autocast cannot be imported, under which .*linear.* runs; two ways out"
-    ):
-        mp.from_torch(Casting(), (torch.randn(5, 6), torch.randint(3, (5,))))

@@ -45,6 +45,10 @@ def test_a_rule_and_the_order_come_together() -> None:
     )
     halves = replace(plan, semantics=(("precision", "bf16"), ("weights", "stash")))
     refused(halves, graph, "semantics.precision: expected float32 beside semantics.weights; got bf16")
+    apart = chain(2)
+    apart.enter_autocast({"relu": "bfloat16"})
+    own = "semantics.weights: expected a graph in float32; 'chain' runs 'relu' under autocast of its own"
+    refused(replace(plan, graph=apart.fingerprint()), apart, own)
     again = tuple((name, replace(own, recompute=name == "relu")) for name, own in plan.operators)
     refused(replace(plan, operators=again), graph, "operators.relu.recompute: expected false beside semantics.weights")
 
