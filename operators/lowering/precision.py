@@ -110,7 +110,7 @@ def _in_precision(
             f"plan: semantics.precision: {name!r} of graph {graph.name!r} is float64, which no half stands for; build "
             "the graph in float32, or leave the precision out"
         )
-    policies = [
+    policies: list[Policy] = [
         _policy(graph, node, operator, within=within)
         for node, operator, within in zip(graph.nodes, operators, inside, strict=True)
     ]
