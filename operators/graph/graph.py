@@ -273,6 +273,20 @@ class Graph(
         """Say how operators whose attributes count samples are found for another batch: all operators, in order."""
         self._recount = operators
 
+    def adopt_ends(self, other: Graph, handles: Mapping[int, Tensor]) -> None:
+        """Have the outputs, buffers' next values and loss of another graph.
+
+        Args:
+            other: that graph.
+            handles: in this graph, of the other's tensors, by their ids there.
+        """
+        for name, output in other.outputs.items():
+            self.output(name, handles[output])
+        for buffer, value in other.assignments.items():
+            self.assign(handles[buffer], handles[value])
+        if other.loss_tensor is not None:
+            self.loss(handles[other.loss_tensor])
+
     def _reapply(self, node: Node, operator: AbstractOperator) -> None:
         """Apply an operator as a node of a graph whose tensors have the same ids as this one's."""
         tensors = self._table.tensors

@@ -78,12 +78,7 @@ def lower_composites(graph: Graph, plan: Plan, *, training: bool) -> tuple[Graph
             results = made.apply(operators[node.id], given, own, node.name)
             configurations.append((node.name, plan.operator(node.name)))
         handles |= dict(zip(node.results, results, strict=True))
-    for name, output in graph.outputs.items():
-        made.output(name, handles[output])
-    for buffer, value in graph.assignments.items():
-        made.assign(handles[buffer], handles[value])
-    if graph.loss_tensor is not None:
-        made.loss(handles[graph.loss_tensor])
+    made.adopt_ends(graph, handles)
     stages = tuple(
         StagePlan(tuple(name for operator in stage.operators for name in inside.get(operator, (operator,))))
         for stage in plan.stages

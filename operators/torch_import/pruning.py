@@ -44,14 +44,9 @@ def prune(graph: Graph) -> Graph:
             )
             results = found.apply(node.operator, given, own, node.name)
             handles |= dict(zip(node.results, results, strict=True))
-    for buffer, value in graph.assignments.items():
-        found.assign(handles[buffer], handles[value])
     for alias, named in graph.ties.items():
         found.tie(alias, named)
-    if graph.loss_tensor is not None:
-        found.loss(handles[graph.loss_tensor])
-    for name, tensor_id in graph.outputs.items():
-        found.output(name, handles[tensor_id])
+    found.adopt_ends(graph, handles)
     kept = {node.name for node in found.nodes}
     found.enter_autocast({name: half for name, half in graph.autocast.items() if name in kept})
     return found

@@ -66,15 +66,7 @@ def arrange_part(fragment: Fragment, plans: Column, pieces: Column, places: Plac
         if known[group[:, columns.MEMORY_OF_END]].any():
             move = int(group[0, columns.NODE])
             _Part(fragment, group, int(plans[move]), places, known).arrange(made, int(pieces[move]))
-    return replace(
-        fragment,
-        accesses=_by_move(made.accesses),
-        transfers=_by_move(made.transfers),
-        pieces=_by_move(made.pieces),
-        parts=np.concatenate(made.parts),
-        instances=made.instances,
-        spaces=made.spaces.all(),
-    )
+    return made.put_into(fragment)
 
 
 class _Part:
@@ -143,15 +135,7 @@ def arrange(fragment: Fragment, plans: Column, pieces: Column, hosts: Column, to
     )
     for move in moves.tolist():
         _Exchange(fragment, move, int(plans[move]), hosts, tour).arrange(made, int(pieces[move]))
-    return replace(
-        fragment,
-        accesses=_by_move(made.accesses),
-        transfers=_by_move(made.transfers),
-        pieces=_by_move(made.pieces),
-        parts=np.concatenate(made.parts),
-        instances=made.instances,
-        spaces=spaces.all(),
-    )
+    return made.put_into(fragment)
 
 
 def _by_move(tables: Sequence[Table]) -> Table:
@@ -171,6 +155,18 @@ class _Made:
     instances: Table
     parts: list[Column]
     spaces: PiecedSpaces
+
+    def put_into(self, fragment: Fragment) -> Fragment:
+        """The fragment with these rows in place of its own."""
+        return replace(
+            fragment,
+            accesses=_by_move(self.accesses),
+            transfers=_by_move(self.transfers),
+            pieces=_by_move(self.pieces),
+            parts=np.concatenate(self.parts),
+            instances=self.instances,
+            spaces=self.spaces.all(),
+        )
 
 
 class _Exchange:

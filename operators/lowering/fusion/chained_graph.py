@@ -76,12 +76,8 @@ def chained(graph: Graph, plan: Plan, *, compiled: bool = True) -> tuple[Graph, 
             given = [None if i is None else handles[i] for i in node.given]  # type: ignore[misc]
             handles |= dict(zip(node.results, made.apply(node.operator, given, own, node.name), strict=True))
             operators.append((node.name, plan.operator(node.name)))
-    for name, output in graph.outputs.items():
-        made.output(name, handles[output])
-    for buffer, value in graph.assignments.items():
-        made.assign(handles[buffer], handles[value])
-    if graph.loss_tensor is not None:
-        made.loss(handles[graph.loss_tensor])
+    made.adopt_ends(graph, handles)
+    made.enter_autocast(graph.autocast)  # of which nothing is chained
     stages = tuple(
         StagePlan(tuple(dict.fromkeys(renamed.get(name, name) for name in stage.operators))) for stage in plan.stages
     )
@@ -129,7 +125,9 @@ class _Chains:
                 self._close(group)
                 group = []
             else:
-                self.reasons[node.id] = "it is no link: it multiplies, moves, draws or picks"
+                apart = node.name in graph.autocast
+                why = "it runs under autocast" if apart else "it multiplies, moves, draws or picks"
+                self.reasons[node.id] = f"it is no link: {why}"
         self._close(group)
 
     def _close(self, group: Sequence[Node]) -> None:
@@ -142,6 +140,7 @@ class _Chains:
         return (
             len(node.results) == 1
             and node.results[0] != graph.loss_tensor
+            and node.name not in graph.autocast
             and is_linked(operator, factors)
             and operator.rearrangement(graph.tensors[node.operands[0] or 0].shape, graph.tensors[node.results[0]].shape)
             is None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import maniple as mp
+from maniple.operators.lowering.fusion.chained_graph import chained
 from maniple.operators.lowering.precision import apply_semantics, is_scaled
 from maniple.process.error import RequestError
 
@@ -112,6 +113,15 @@ def test_a_region_trains_as_torch_does_under_any_plan(dtype: torch.dtype) -> Non
     for seed in (1, 2):
         plan = mp.search(graph, machine, strategy="random", seed=seed)
         assert trained(graph, plan, processors=3) == pytest.approx(whole, rel=0, abs=5e-3)
+
+
+def test_what_lies_in_a_region_is_in_no_chain() -> None:
+    machine = mp.Machine.preset("cpu:1")
+    for module, chains in ((Plain(), {"relu+norm"}), (Cast(whole=True), set())):
+        graph = mp.from_torch(module, batch())
+        found, _ = chained(graph, mp.search(graph, machine, strategy="data_parallel"))
+        assert {node.name for node in found.nodes} - {node.name for node in graph.nodes} == chains
+        assert found.autocast == graph.autocast
 
 
 def test_a_region_outlives_files_and_batches(tmp_path: Path) -> None:
