@@ -125,9 +125,7 @@ class _Chains:
                 self._close(group)
                 group = []
             else:
-                apart = node.name in graph.autocast
-                why = "it runs under autocast" if apart else "it multiplies, moves, draws or picks"
-                self.reasons[node.id] = f"it is no link: {why}"
+                self.reasons[node.id] = self._no_link(node)
         self._close(group)
 
     def _close(self, group: Sequence[Node]) -> None:
@@ -146,10 +144,14 @@ class _Chains:
             is None
         )
 
+    def _no_link(self, node: Node) -> str:
+        apart = node.name in self._graph.autocast
+        return f"it is no link: it {'runs under autocast' if apart else 'multiplies, moves, draws or picks'}"
+
     def _against(self, group: Sequence[Node], node: Node) -> str:
         """What speaks against an operator as the next link; "" where nothing does."""
         if not self._is_link(node):
-            return "it is no link: it multiplies, moves, draws or picks"
+            return self._no_link(node)
         nodes = [*group, node]
         if len(nodes) > LONGEST:
             return f"the chain before it has {LONGEST} links"
