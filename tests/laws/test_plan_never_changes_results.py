@@ -71,11 +71,9 @@ def turns(strategies: Sequence[str], names: Sequence[str], count: int) -> list[A
     ]
 
 
-# Two worlds for each strategy and network: so every strategy, and every network, sees each of the worlds. Of the
-# perceptrons two, whose batches are odd; random plans train the third.
+# Two worlds for each strategy and network: so every strategy, and every network, sees each of the worlds.
 @pytest.mark.parametrize(
-    ("strategy", "name", "world"),
-    turns(NAMED, [name for name in NETWORKS if name != "mlp24"], min(len(WORLDS), settings().max_examples // 50)),
+    ("strategy", "name", "world"), turns(NAMED, list(NETWORKS), min(len(WORLDS), settings().max_examples // 50))
 )
 def test_named_strategies_train_as_torch_does(strategy: str, name: str, world: tuple[int, int]) -> None:
     check(name, "float64", train(name, "float64", strategy, 0, *world))

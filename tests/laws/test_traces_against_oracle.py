@@ -125,7 +125,7 @@ def done(session: Session, regions: Sequence[mp.Region], step: Step | Written | 
     return [launched(session, regions, step)]
 
 
-@settings(suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_traced_launches_mean_what_they_mean_one_after_the_other(case: Case) -> None:
     case, wanted = legal(case)
@@ -138,7 +138,7 @@ def test_traced_launches_mean_what_they_mean_one_after_the_other(case: Case) -> 
         assert outcomes == wanted
 
 
-@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_launches_that_are_traced_by_themselves_mean_the_same(case: Case) -> None:
     case, wanted = legal(replace(case, program=case.program + case.program[-6:] * 3))
