@@ -13,7 +13,15 @@ from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refuse_versions
-from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, refuse_turns
+from maniple.pipeline_request import (
+    Turns,
+    asked_turns,
+    in_turn,
+    kept_semantics,
+    kept_stages,
+    refuse_turns,
+    told_by_file,
+)
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import Limits, cores_of
@@ -147,8 +155,7 @@ def search(
 
     A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
-    and files differ; any other search runs on every rank.
+    seconds, or with other costs than the roofline, runs on rank 0 and the others wait; any other runs on every rank.
 
     Args:
         graph: the graph; it must have a loss.
@@ -182,8 +189,9 @@ def search(
         problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more, rule)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
-    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
-    return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
+    with told_by_file(order):
+        found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
+        return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
 def _settled(
