@@ -1,4 +1,4 @@
-"""Compiled batch norm: both ways, whole and in parts, channel by channel, written where it belongs.
+"""Compiled batch norm: both ways, channel by channel, written where it belongs.
 
 A channel's rows fit a core's cache, so what goes over them two or three times reads memory once. Of a channel with n
 elements, the mean m and one over the deviation r:
@@ -30,11 +30,12 @@ from maniple.operators.library.norms.norm_kernels import (
     vector_of,
 )
 from maniple.operators.operator import autograd_kernel
+from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 
 if TYPE_CHECKING:
+    from maniple.operators.library.norms.local_batch_norm import LocalBatchNorm
     from maniple.operators.library.norms.normalization import BatchNorm
-    from maniple.operators.library.norms.split_batch_norm import ChannelNormal, ChannelStatistics
 
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
@@ -81,6 +82,7 @@ def batch_norm(
     bias: Floats,
     eps: Float,
     momentum: Float,
+    share: Float,
     result: Floats,
     following: tuple[Floats, Floats],
     mean: Floats,
@@ -95,6 +97,7 @@ def batch_norm(
         bias: (channels,).
         eps: added to the variance, of the operand's kind.
         momentum: the share of the new statistics in the running ones, of the operand's kind.
+        share: of the tile in what running statistics are the mean of, of the operand's kind.
         result: (samples, channels, elements): written.
         following: (channels,) each: mean and variance from now on, of which the variance is the unbiased one.
         mean: (channels,): written.
@@ -107,9 +110,9 @@ def batch_norm(
         squares = squares_of(x, channel, middle)
         own = kind(1) / np.sqrt(kind(squares / count) + eps)
         mean[channel], scale[channel] = middle, own
-        following[0][channel] = (kind(1) - momentum) * running[0][channel] + momentum * middle
+        following[0][channel] = share * ((kind(1) - momentum) * running[0][channel] + momentum * middle)
         unbiased = kind(squares / (count - 1))
-        following[1][channel] = (kind(1) - momentum) * running[1][channel] + momentum * unbiased
+        following[1][channel] = share * ((kind(1) - momentum) * running[1][channel] + momentum * unbiased)
         normalize(x, channel, middle, own * weight[channel], bias[channel], result)
 
 
@@ -160,114 +163,35 @@ def batch_norm_gradients(
 
 
 @numba.njit(cache=True, nogil=True)
-def channel_mean(x: Floats, count: int, mean: Floats) -> None:
-    """What (samples, channels, elements) adds to the means of channels of so many elements in all."""
+def statistics_of(x: Floats, eps: Float, mean: Floats, scale: Floats) -> None:
+    """The mean and one over the deviation of each channel, as ``batch_norm`` has them."""
+    kind, count = x.dtype.type, x.shape[0] * x.shape[2]
     for channel in range(x.shape[1]):
-        mean[channel] = sum_of(x, channel) / count
-
-
-@numba.njit(cache=True, nogil=True)
-def channel_moments(x: Floats, near: Floats, count: int, mean: Floats, variance: Floats) -> None:
-    """What it adds to their means and variances, of which the means are known."""
-    for channel in range(x.shape[1]):
-        mean[channel] = sum_of(x, channel) / count
-        variance[channel] = squares_of(x, channel, near[channel]) / count
-
-
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def channel_moments_gradient(
-    mean_slope: Floats, variance_slope: Floats, x: Floats, near: Floats, count: int, result: Floats, adds: bool
-) -> None:
-    """The operand's gradient, written or added: (s + 2 t (x - m)) / n.
-
-    Args:
-        mean_slope: (channels,).
-        variance_slope: (channels,).
-        x: (samples, channels, elements).
-        near: (channels,): the means.
-        count: the elements of a channel in all.
-        result: (samples, channels, elements).
-        adds: whether the gradient is added.
-    """
-    samples, channels, elements = x.shape
-    kind = x.dtype.type
-    for sample in range(samples):
-        for channel in range(channels):
-            read, target, middle = x[sample, channel], result[sample, channel], near[channel]
-            constant, slope = kind(mean_slope[channel] / count), kind(2 * variance_slope[channel] / count)
-            if adds:
-                for place in range(elements):
-                    target[place] += constant + slope * (read[place] - middle)
-            else:
-                for place in range(elements):
-                    target[place] = constant + slope * (read[place] - middle)
-
-
-@numba.njit(cache=True, nogil=True)
-def channel_normal(
-    x: Floats, mean: Floats, variance: Floats, weight: Floats, bias: Floats, eps: Float, result: Floats
-) -> None:
-    """Normalize (samples, channels, elements) by given statistics."""
-    for channel in range(x.shape[1]):
-        own = x.dtype.type(1) / np.sqrt(variance[channel] + eps)
-        normalize(x, channel, mean[channel], own * weight[channel], bias[channel], result)
-
-
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def channel_normal_gradients(
-    gradient: Floats,
-    x: Floats,
-    mean: Floats,
-    variance: Floats,
-    weight: Floats,
-    eps: Float,
-    result: Floats,
-    statistics: tuple[Floats, Floats],
-    weight_gradient: Floats,
-    bias_gradient: Floats,
-) -> None:
-    """The gradients of what is normalized by given statistics, in one pass.
-
-    Args:
-        gradient: (samples, channels, elements): of the result.
-        x: (samples, channels, elements).
-        mean: (channels,).
-        variance: (channels,).
-        weight: (channels,).
-        eps: added to the variance, of the operand's kind.
-        result: (samples, channels, elements): comes to be the operand's gradient.
-        statistics: (channels,) each: come to be the mean's and the variance's.
-        weight_gradient: (channels,): comes to be the weight's.
-        bias_gradient: (channels,): comes to be the bias'.
-    """
-    samples, channels, elements = x.shape
-    kind = x.dtype.type
-    for channel in range(channels):
-        middle, total, product = mean[channel], 0.0, 0.0
-        own = kind(1) / np.sqrt(variance[channel] + eps)
-        factor = own * weight[channel]
-        for sample in range(samples):
-            given, read, target = gradient[sample, channel], x[sample, channel], result[sample, channel]
-            row, row_product = kind(0), kind(0)
-            for place in range(elements):
-                row += given[place]
-                row_product += given[place] * (read[place] - middle)
-                target[place] = given[place] * factor
-            total += row
-            product += row_product
-        weight_gradient[channel] = product * own
-        bias_gradient[channel] = total
-        statistics[0][channel] = -total * factor
-        statistics[1][channel] = -0.5 * product * factor * own * own
+        middle = kind(sum_of(x, channel) / count)
+        mean[channel] = middle
+        scale[channel] = kind(1) / np.sqrt(kind(squares_of(x, channel, middle) / count) + eps)
 
 
 def bind_batch_norm(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """Forward of a batch norm that trains."""
+    return _bind_training(context, tensors, cast("BatchNorm", context.operator), 1.0)
+
+
+def bind_local(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
+    """Forward of a batch norm by the tile's own statistics."""
+    operator = cast("LocalBatchNorm", context.operator)
+    return _bind_training(context, tensors, operator.exact, operator.share(context))
+
+
+def _bind_training(
+    context: TileContext, tensors: ForwardTensors, operator: BatchNorm, share: float
+) -> Callable[[], None]:
+    """Forward by the tile's statistics; of the running ones comes to be a share."""
     x, *rest = tensors.operands
     there = [each for each in rest if each is not None]
-    if not (context.training and _are_channels((x, *there, *tensors.results, *tensors.saved), context)):
+    if not (context.training and are_channels((x, *there, *tensors.results, *tensors.saved), context)):
         return autograd_kernel.bind_forward(context, tensors)
-    operator, read, size = cast("BatchNorm", context.operator), _channels(x), cast("Tensor", x).shape[1]
+    read, size = channels_of(x), cast("Tensor", x).shape[1]
     if read.shape[0] * read.shape[2] < 2:  # torch says what it expected
         return autograd_kernel.bind_forward(context, tensors)
     result, *following = tensors.results
@@ -276,8 +200,27 @@ def bind_batch_norm(context: TileContext, tensors: ForwardTensors) -> Callable[[
     ]
     kind = read.dtype.type
     running = tuple(tensors.operand(place).numpy() for place in (1, 2))
-    written = (_channels(result), tuple(each.numpy() for each in following), *(each.numpy() for each in tensors.saved))
-    return compiled(batch_norm, (read, running, *vectors, kind(operator.eps), kind(operator.momentum), *written))
+    kept = tensors.saved or (result.new_empty(size), result.new_empty(size))
+    written = (channels_of(result), tuple(each.numpy() for each in following), *(each.numpy() for each in kept))
+    numbers = (kind(operator.eps), kind(operator.momentum), kind(share))
+    return compiled(batch_norm, (read, running, *vectors, *numbers, *written))
+
+
+def bind_local_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
+    """Backward of a batch norm by the tile's own statistics, which are computed again: they are no regions."""
+    (x, _, _, weight, _), gradient = tensors.operands, tensors.result_gradients[0]
+    target, _, _, *ends = tensors.operand_gradients
+    there = [each for each in (weight, *ends) if each is not None]
+    if not are_channels((x, gradient, target, *there), context):
+        return autograd_kernel.bind_backward(context, tensors)
+    like, read = tensors.gradient(), channels_of(x)
+    size, eps = read.shape[1], read.dtype.type(cast("LocalBatchNorm", context.operator).exact.eps)
+    mean, scale = (like.new_empty(size).numpy() for _ in range(2))
+    made = [(like.new_empty(size) if each is None else each).numpy() for each in ends]
+    factor = vector_of(weight, like, size, 1.0).numpy()
+    again = compiled(statistics_of, (read, eps, mean, scale))
+    arguments = (channels_of(gradient), read, mean, scale, factor, channels_of(target), *made)
+    return CallSequence().then(again).then(compiled(batch_norm_gradients, arguments)).bind()
 
 
 def bind_batch_norm_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
@@ -287,77 +230,16 @@ def bind_batch_norm_backward(context: TileContext, tensors: BackwardTensors) -> 
     return bind_gradients(context, tensors, 3, batch_norm_gradients, rows, shape[1])
 
 
-def bind_mean(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-    """What a part adds to the means."""
-    (x,), (mean,) = tensors.operands, tensors.results
-    if not _are_channels((x, mean), context):
-        return autograd_kernel.bind_forward(context, tensors)
-    return compiled(channel_mean, (_channels(x), cast("ChannelStatistics", context.operator).count, mean.numpy()))
-
-
-def bind_moments(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-    """What a part adds to means and variances."""
-    x, near = tensors.operands
-    if not _are_channels((x, near, *tensors.results), context):
-        return autograd_kernel.bind_forward(context, tensors)
-    count, results = cast("ChannelStatistics", context.operator).count, [each.numpy() for each in tensors.results]
-    return compiled(channel_moments, (_channels(x), tensors.operand(1).numpy(), count, *results))
-
-
-def bind_moments_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
-    """The gradient of what means and variances are of."""
-    (x, near), slopes, target = tensors.operands, tensors.result_gradients, tensors.operand_gradients[0]
-    if not _are_channels((x, near, target, *slopes), context):
-        return autograd_kernel.bind_backward(context, tensors)
-    count = cast("ChannelStatistics", context.operator).count
-    given = [tensors.gradient(place).numpy() for place in range(2)]
-    arguments = (*given, _channels(x), tensors.operand(1).numpy(), count, _channels(target), 0 in tensors.adds)
-    return compiled(channel_moments_gradient, arguments)
-
-
-def bind_normal(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-    """What is normalized by given statistics."""
-    there = [each for each in tensors.operands[3:] if each is not None]
-    if not _are_channels((*tensors.operands[:3], *there, *tensors.results), context):
-        return autograd_kernel.bind_forward(context, tensors)
-    (result,), read = tensors.results, _channels(tensors.operands[0])
-    statistics = [tensors.operand(place).numpy() for place in (1, 2)]
-    ends = [
-        vector_of(each, result, read.shape[1], fill).numpy()
-        for each, fill in zip(tensors.operands[3:], (1.0, 0.0), strict=True)
-    ]
-    eps = read.dtype.type(cast("ChannelNormal", context.operator).eps)
-    return compiled(channel_normal, (read, *statistics, *ends, eps, _channels(result)))
-
-
-def bind_normal_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
-    """Gradients of what is normalized by given statistics."""
-    x, mean, variance, weight = tensors.operands[:4]
-    gradient, (target, *others) = tensors.result_gradients[0], tensors.operand_gradients
-    there = [each for each in (weight, *others) if each is not None]
-    if not _are_channels((x, gradient, target, mean, variance, *there), context):
-        return autograd_kernel.bind_backward(context, tensors)
-    read, like = _channels(x), tensors.gradient()
-    size, eps = read.shape[1], read.dtype.type(cast("ChannelNormal", context.operator).eps)
-    made = [(like.new_empty(size) if each is None else each).numpy() for each in others]
-    given = (_channels(gradient), read, tensors.operand(1).numpy(), tensors.operand(2).numpy())
-    factor = vector_of(weight, like, size, 1.0).numpy()
-    written = (_channels(target), (made[0], made[1]), *made[2:])
-    return compiled(channel_normal_gradients, (*given, factor, eps, *written))
-
-
-def _are_channels(tensors: Sequence[Tensor | None], context: TileContext) -> bool:
+def are_channels(tensors: Sequence[Tensor | None], context: TileContext) -> bool:
     """Whether the kernels go through tensors, of which the first has the elements: more than one of a channel."""
     return are_rows(context, tensors) and prod(cast("Tensor", tensors[0]).shape[2:]) > 1
 
 
-def _channels(tensor: Tensor | None) -> npt.NDArray[np.float64]:
+def channels_of(tensor: Tensor | None) -> npt.NDArray[np.float64]:
     """A tensor as (samples, channels, elements)."""
     there = cast("Tensor", tensor)
     return there.view(*there.shape[:2], -1).numpy()
 
 
 BATCH_NORM = Kernels(bind_batch_norm, bind_batch_norm_backward)
-MEAN = Kernels(bind_mean, autograd_kernel.bind_backward)
-MOMENTS = Kernels(bind_moments, bind_moments_backward, accumulates=(0,))
-NORMAL = Kernels(bind_normal, bind_normal_backward)
+LOCAL = Kernels(bind_local, bind_local_backward)

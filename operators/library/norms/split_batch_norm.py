@@ -74,7 +74,7 @@ class ChannelMean(ChannelStatistics):
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""
-        from maniple.operators.library.norms.batch_norm_kernels import MEAN
+        from maniple.operators.library.norms.split_batch_norm_kernels import MEAN
 
         return MEAN
 
@@ -113,7 +113,7 @@ class ChannelMoments(ChannelStatistics):
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""
-        from maniple.operators.library.norms.batch_norm_kernels import MOMENTS
+        from maniple.operators.library.norms.split_batch_norm_kernels import MOMENTS
 
         return MOMENTS
 
@@ -158,7 +158,7 @@ class ChannelNormal(TorchOperator):
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""
-        from maniple.operators.library.norms.batch_norm_kernels import NORMAL
+        from maniple.operators.library.norms.split_batch_norm_kernels import NORMAL
 
         return NORMAL
 

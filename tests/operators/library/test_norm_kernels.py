@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from maniple.operators.library.norms import norm_kernels
+from maniple.operators.library.norms.local_batch_norm import LocalBatchNorm
 from maniple.operators.library.norms.normalization import BatchNorm, LayerNorm
 from maniple.operators.library.norms.split_batch_norm import ChannelMean, ChannelMoments, ChannelNormal
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4}  # |a - b| <= TOLERANCE * max(1, max|b|)
-Norm = LayerNorm | BatchNorm
+Norm = LayerNorm | BatchNorm | LocalBatchNorm
 
 
 class Calls(TorchDispatchMode):
@@ -70,7 +71,8 @@ def by_torch(operator: Norm, operands: list[Tensor | None], slope: Tensor) -> li
         found = torch.nn.functional.layer_norm(leaves[0], operator.normalized_shape, *leaves[1:], operator.eps)
     else:
         x, _, _, weight, bias = leaves
-        found = torch.nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=operator.eps)
+        eps = operator.exact.eps if isinstance(operator, LocalBatchNorm) else operator.eps
+        found = torch.nn.functional.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
         leaves[1] = leaves[2] = None
     found.backward(slope.double())
     gradients = [leaf.grad for leaf in leaves if leaf is not None]
@@ -80,7 +82,7 @@ def by_torch(operator: Norm, operands: list[Tensor | None], slope: Tensor) -> li
 def operands_of(operator: Norm, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[list[Tensor | None], Tensor]:
     chance = torch.Generator().manual_seed(sum(shape))
     given: list[Tensor | None] = [torch.randn(shape, generator=chance, dtype=dtype) * 2 + 1]
-    if isinstance(operator, BatchNorm):
+    if not isinstance(operator, LayerNorm):
         given += [torch.zeros(shape[1], dtype=dtype), torch.ones(shape[1], dtype=dtype)]
     own = [torch.randn(spec.shape, generator=chance, dtype=dtype) for spec in operator.parameters()]
     count = 3 if isinstance(operator, LayerNorm) else 5
@@ -99,7 +101,7 @@ def agree(found: list[Tensor], wanted: list[Tensor]) -> bool:
 @given(
     shape=st.lists(st.integers(1, 5), min_size=2, max_size=4).map(lambda extents: (2, *extents)),
     last=st.integers(1, 2),
-    kind=st.sampled_from(["layer", "plain", "without bias", "batch", "batch, plain"]),
+    kind=st.sampled_from(["layer", "plain", "without bias", "batch", "batch, plain", "batch, local"]),
     dtype=st.sampled_from(sorted(TOLERANCE, key=str)),
     between=st.booleans(),
 )
@@ -108,7 +110,8 @@ def test_norms_train_as_torch_s(
 ) -> None:
     operator: Norm
     if kind.startswith("batch"):
-        operator = BatchNorm(shape[1], len(shape), 0.1, affine=kind == "batch")
+        operator = BatchNorm(shape[1], len(shape), 0.1, affine=kind != "batch, plain")
+        operator = LocalBatchNorm(operator) if kind == "batch, local" else operator
     else:
         operator = LayerNorm(shape[-last:], len(shape), 0.1, kind != "plain", kind == "layer")
     operands, slope = operands_of(operator, shape, dtype)
@@ -116,7 +119,7 @@ def test_norms_train_as_torch_s(
     assert agree(found, by_torch(operator, operands, slope))
 
 
-@pytest.mark.parametrize("operator", [LayerNorm((6,), 3), BatchNorm(3, 3)])
+@pytest.mark.parametrize("operator", [LayerNorm((6,), 3), BatchNorm(3, 3), LocalBatchNorm(BatchNorm(3, 3))])
 def test_a_tile_in_rows_makes_no_tensor_and_no_copy(operator: Norm) -> None:
     operands, slope = operands_of(operator, (4, 3, 6), torch.float32)
     assert not trained(operator, operands, slope)[1]
