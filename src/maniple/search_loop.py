@@ -153,9 +153,8 @@ def search(
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
-    A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
-    Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds, or with other costs than the roofline, runs on rank 0 and the others wait; any other runs on every rank.
+    A plan that is simulated and does not fit in memory is refused. Ctrl-C gives the best plan so far. In a launched
+    world a search with a budget in seconds or other costs than the roofline runs on rank 0, any other on every rank.
 
     Args:
         graph: the graph; it must have a loss.
