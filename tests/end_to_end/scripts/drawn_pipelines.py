@@ -1,4 +1,4 @@
-"""Trains pipelines on four ranks in a row, and has rank 0 write what came of each: `drawn_pipelines.py OUT`.
+"""Trains every other one of some pipelines on four ranks, and writes what came of each: `drawn_pipelines.py OUT FIRST`.
 
 They are every synchronous order on stages of its form, and drawn networks with stages, splits and recomputation.
 """
@@ -42,10 +42,10 @@ def cases() -> list[Drawn]:
     return [*ordered, *(drawn(Random(seed)) for seed in SEEDS)]
 
 
-def main(out: Path) -> None:
+def main(out: Path, first: int) -> None:
     """Train, and write."""
     world, found = mp.world(), []
-    for case in cases():
+    for case in cases()[first::2]:
         losses, parameters = trained(case, case.plan, world)
         found.append([losses, {name: value.tolist() for name, value in parameters.items()}])
     if world.rank == 0:
@@ -53,4 +53,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))
