@@ -50,7 +50,7 @@ def asked_turns(order: str | None, micro_batches: int | None) -> tuple[str | Non
 
 
 @contextmanager
-def told_by_file(order: str | None) -> Iterator[None]:
+def naming_file(order: str | None) -> Iterator[None]:
     """A stretch in which lanes that wait for each other are told with the file that they come from, if they do.
 
     Args:

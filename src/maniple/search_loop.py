@@ -13,15 +13,7 @@ from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refuse_versions
-from maniple.pipeline_request import (
-    Turns,
-    asked_turns,
-    in_turn,
-    kept_semantics,
-    kept_stages,
-    refuse_turns,
-    told_by_file,
-)
+from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, naming_file, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import Limits, cores_of
@@ -189,7 +181,7 @@ def search(
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     told = f"mp.search({chosen.name!r}" + ("" if budget is None else f", budget={budget:g} s") + ")"
-    with told_by_file(order):
+    with naming_file(order):
         found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(told, drive, _parser(objective))
         return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
