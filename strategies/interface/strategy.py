@@ -226,6 +226,10 @@ def asked_space(chosen: AbstractStrategy[Any], space: Sequence[str]) -> tuple[st
     asked = (space,) if isinstance(space, str) else tuple(dict.fromkeys(space))
     for name in asked:
         if name not in chosen.spaces:
-            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses cube and recompute"
+            known = (
+                nearest(name, chosen.spaces)
+                if chosen.spaces
+                else "; strategy 'pareto' chooses cube, recompute and stages"
+            )
             raise RequestError(f"space: strategy {chosen.name!r} does not choose {name!r}{known}")
     return asked

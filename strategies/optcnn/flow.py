@@ -19,6 +19,7 @@ holds only for regions of one layout, for how many bytes a run has decides what 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, final
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.optcnn.use_table import BoxLists
     from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
@@ -92,10 +94,21 @@ class Flows:
             shape: the region's.
             table: boxes by processor.
         """
-        extents = np.ones(2 * AXES)
-        extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
-        shares = table[np.argsort(table[:, LOW], kind="stable")].astype(np.float64)
-        shares[:, LOW:] /= extents
+        return self._number(_shares(shape, table, np.argsort(table[:, LOW], kind="stable")))
+
+    def cut_all(self, shape: tuple[int, ...], lists: BoxLists) -> Column:
+        """The number of each cut of some, see `cut`.
+
+        Args:
+            shape: the region's.
+            lists: of each cut the boxes by processor.
+        """
+        shares = _shares(shape, lists.boxes, np.lexsort((lists.boxes[:, LOW], lists.owner)))
+        cuts = [self._number(shares[first:last]) for first, last in pairwise(lists.starts.tolist())]
+        return np.asarray(cuts, dtype=np.int64)
+
+    def _number(self, shares: Shares) -> int:
+        """The number of a cut."""
         count = len(self._numbers)
         number = self._numbers.setdefault(shares.tobytes(), count)
         if number == count:
@@ -108,8 +121,20 @@ class Flows:
             self._shares[first:last], self._starts[count + 1] = shares, last
         return number
 
-    def times_ns(self, layout: Layout, sources: Sequence[int], targets: Sequence[int]) -> Spans:
+    def times_ns(self, layout: Layout, sources: Sequence[int] | Column, targets: Sequence[int] | Column) -> Spans:
         """The nanoseconds from each of some cuts of a region, as it is made, to each of others, as it is read.
+
+        Args:
+            layout: the region's.
+            sources: the numbers of the cuts by those that make it.
+            targets: the numbers of the cuts by those that read it.
+        """
+        made, read = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
+        found = self.between_ns(layout, np.repeat(made, len(read)), np.tile(read, len(made)))
+        return found.reshape(len(made), len(read))
+
+    def between_ns(self, layout: Layout, sources: Column, targets: Column) -> Rates:
+        """The nanoseconds from the first of some cuts to the first of others, from the second to the second, and so on.
 
         Args:
             layout: the region's.
@@ -119,10 +144,9 @@ class Flows:
         shape, itemsize = layout
         arranged = _arrange(layout if self._copying else ANY)
         moving, always = self._tables(layout if self._copying else ANY)
-        made, read = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
-        found: Spans = np.empty((len(made), len(read)))
-        size = float(itemsize * prod(shape))
-        _fill(self._wires, self._folders, arranged, self._shares, self._starts, made, read, size, moving, always, found)
+        found, size = np.empty(len(sources)), float(itemsize * prod(shape))
+        given = self._wires, self._folders, arranged, self._shares, self._starts
+        _fill(*given, sources, targets, size, moving, always, found)
         return found
 
     def _tables(self, layout: Layout) -> tuple[Spans, Spans]:
@@ -139,6 +163,15 @@ def _arrange(layout: Layout) -> Rates:
     """The extents of a region, the bytes of an element and those of a cache line."""
     shape, itemsize = layout
     return np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, LINE), dtype=np.float64)
+
+
+def _shares(shape: tuple[int, ...], table: Boxes, order: Column) -> Shares:
+    """Boxes in shares of a region's extents, in some order."""
+    extents = np.ones(2 * AXES)
+    extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
+    shares: Shares = table[order].astype(np.float64)
+    shares[:, LOW:] /= extents
+    return shares
 
 
 def _label(use: Use) -> Boxes:
@@ -177,9 +210,9 @@ def _fill(
     size: float,
     moving: Spans,
     always: Spans,
-    found: Spans,
+    found: Rates,
 ) -> None:
-    """Write the nanoseconds from some cuts of a region to others, and keep what was not known.
+    """Write the nanoseconds from each of some cuts of a region to one of others, and keep what was not known.
 
     Args:
         wires: the links.
@@ -192,22 +225,20 @@ def _fill(
         size: the bytes of the region.
         moving: by both cuts the nanoseconds of a byte of a region; NaN where they are not known.
         always: by both cuts the nanoseconds whatever its size is.
-        found: by source and target the nanoseconds of this region.
+        found: by pair the nanoseconds of this region.
     """
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
     for row in range(len(sources)):
-        source = sources[row]
-        made = shares[starts[source] : starts[source + 1]]
-        for column in range(len(targets)):
-            target = targets[column]
-            if np.isnan(moving[source, target]):
-                read = shares[starts[target] : starts[target + 1]]
-                loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
-                latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
-                moving[source, target] = _busiest(wires, loads, copied) + folding.max()
-                always[source, target] = 1e9 * latency + begun.max()
-            found[row, column] = moving[source, target] * size + always[source, target]
+        source, target = sources[row], targets[row]
+        if np.isnan(moving[source, target]):
+            made = shares[starts[source] : starts[source + 1]]
+            read = shares[starts[target] : starts[target + 1]]
+            loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
+            latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
+            moving[source, target] = _busiest(wires, loads, copied) + folding.max()
+            always[source, target] = 1e9 * latency + begun.max()
+        found[row] = moving[source, target] * size + always[source, target]
 
 
 @inner

@@ -52,7 +52,7 @@ def test_what_is_whole_only_in_passes_moves_twice_and_holds_its_part() -> None:
     choice = Choice((4, 1, 1))
     cost = cost_of(choice)
     found = homes_of(cost.operators, 0, choice)
-    memory = AdditiveMemory(cost.operators)
+    memory = AdditiveMemory(cost.tables)
     held = {home: memory.own_bytes(0, choice, weights) for home, weights in found.items()}
     rest = memory.own_bytes(0, choice, [])
     assert held[PASSING] - rest == 3 * 4 * (64 * 32 + 64) // 4
