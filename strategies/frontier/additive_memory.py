@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from maniple.strategies.simulation.home_boxes import HomeBoxes
     from maniple.strategies.simulation.region_cache import Use
 
+    Sizes = npt.NDArray[np.float64]
+    """[choice, memory]"""
     Hulls = npt.NDArray[np.int64]
     """[..., memory, (lows, highs)]; a hull without elements has highs of 0."""
 
@@ -129,14 +131,21 @@ class AdditiveMemory:
         for place, operand in enumerate(node.operands):
             if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
                 continue
-            itemsize = self._itemsize(operand)
-            for form in forms:
-                total += itemsize * self._all_contributed(form.of(("gradient", "operand", place)), count)
-            if self._plan_free.graph.producer(operand) is None:
-                used = [use.used for form in forms for use in form.of(_value(place))]
-                whole = self._flying * itemsize * _volumes(self._hulls_of_all(used, count))
-                total += whole / self._operators.sharing(operand)
-        return np.ceil(total.max(axis=1, initial=0)).astype(np.int64)
+            total = self._add_operand(total, number, place, operand)
+        most: npt.NDArray[np.int64] = np.ceil(total.max(axis=1, initial=0)).astype(np.int64)
+        return most
+
+    def _add_operand(self, total: Sizes, number: int, place: int, operand: int) -> Sizes:
+        """What is contributed to the gradient of an operand, and it itself where it comes into the step, added."""
+        forms, count = self._tables.forms(number), self._tables.count(number)
+        itemsize = self._itemsize(operand)
+        for form in forms:
+            total = total + itemsize * self._all_contributed(form.of(("gradient", "operand", place)), count)
+        if self._plan_free.graph.producer(operand) is None:
+            used = [use.used for form in forms for use in form.of(_value(place))]
+            whole = self._flying * itemsize * _volumes(self._hulls_of_all(used, count))
+            total = total + whole / self._operators.sharing(operand)
+        return total
 
     def edge_bytes(self, writer: int, reader: int) -> npt.NDArray[np.int64]:
         """The bytes of the copies between two operators, for each choice of the one and of the other.

@@ -3,8 +3,8 @@
     nanoseconds    its tasks and what moves inside it, what its weights move between home and use, and their updates
     bytes          see `additive_memory`
 
-`single_price` asks for one choice after the other instead. Both give the same numbers, bit for bit; it is for costs that
-are measured, where a task's time is that of a launch, which is made for one choice.
+`single_price` asks for one choice after the other instead. Both give the same numbers, bit for bit; it is for costs
+that are measured, where a task's time is that of a launch, which is made for one choice.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from maniple.process.error import RequestError
 from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.strategies.cost_model.cost_model import LaunchTasks
-from maniple.strategies.frontier.homes import HOMES, SPREAD, homes_of
+from maniple.strategies.frontier.homes import homes_of
 from maniple.strategies.optcnn.choice_table import no_launch
-from maniple.strategies.optcnn.home_table import NO_TURN, home_tables, tiles_of
+from maniple.strategies.optcnn.home_table import HOMES, NO_TURN, SPREAD, home_tables, tiles_of
 from maniple.strategies.simulation.at_home.home_launch import kernel_at_home
 from maniple.strategies.simulation.plan_free_step import RegionKey
 
@@ -165,15 +165,17 @@ class OwnPrices:
         layout = self._operators.layout_at(number, value)
         lives = tables.flows.cut_all(layout[0], home.blocks)
 
-        def read_ns(forward: bool | None) -> Rates:
+        def read_ns(*, forward: bool | None = None) -> Rates:
             found = np.zeros(tables.count(number))
             for read in tables.cuts(number, value, forward=forward)[1]:
                 found = found + tables.flows.between_ns(layout, lives, read)
             return found
 
-        total = read_ns(None)
+        total = read_ns()
         if home.passing.any():  # gathered for each of them
-            total = np.where(home.passing, (read_ns(True) + read_ns(False)) * self._turns.micro_batches, total)
+            total = np.where(
+                home.passing, (read_ns(forward=True) + read_ns(forward=False)) * self._turns.micro_batches, total
+            )
         given = tables.cuts(number, gradient)[0]
         contributes = np.zeros(tables.count(number), dtype=bool)
         for form in tables.forms(number):

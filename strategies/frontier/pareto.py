@@ -128,11 +128,11 @@ class Pareto(AbstractStrategy[ParetoState]):
             return replace(state, model=model, cost=cost, shared=shared)
         if state.solution is None:
             solution = _proved(solve(state.model, EPSILON, available_cores()), state.shared)
-            found = replace(state, solution=solution, points=solution.points)
+            state = replace(state, solution=solution, points=solution.points)
             if "stages" not in state.problem.space:
-                return replace(found, waiting=_spread(found.points))
+                return _begun(state)
             search = StageSearch(state.problem, state.again, EPSILON, available_cores())
-            return _begun(replace(found, stages=search, left=arrangements(state.problem)))
+            return _begun(replace(state, stages=search, left=arrangements(state.problem)))
         if state.left and state.stages is not None:
             arrangement, *left = state.left
             points = undominated_points((*state.points, *state.stages.points(arrangement)))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.frontier.homes import HOMES
+from maniple.strategies.optcnn.home_table import HOMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

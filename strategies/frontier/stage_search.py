@@ -1,7 +1,7 @@
 """Stages on top: pipelines of equally many processors a stage, whose stages are frontiers.
 
-An *arrangement* is a number of stages, an order and a number of micro-batches. Of each stage a *cell* is the frontier of
-its operators on its processors, with what is in flight by the order:
+An *arrangement* is a number of stages, an order and a number of micro-batches. Of each stage a *cell* is the frontier
+of its operators on its processors, with what is in flight by the order:
 
     1f1b, 2 stages, 4 micro-batches      stage 0     stage 1
     in flight                            2           1              times what a micro-batch leaves for backward

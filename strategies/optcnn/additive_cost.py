@@ -156,7 +156,7 @@ class AdditiveCost:
             if self._edge_kind(*edge) not in self._tables:
                 for layout, made, read, _ in self._between(*edge):
                     for one in made:
-                        self._flows.times_ns(layout, [one], read)
+                        self._flows.times_ns(layout, [int(one)], read)
                         yield len(read)
                 self.edge(*edge)
 

@@ -7,7 +7,7 @@ same: the tasks of the first choice, then those of the second, and so on. The sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Places:
     @classmethod
     def of(cls, plans: Sequence[OperatorPlan]) -> Places:
         """Those of some configurations."""
-        counts = [len(plan.processors) for plan in plans]
+        counts = np.asarray([len(plan.processors) for plan in plans], dtype=np.int64)
         processors = np.asarray([processor for plan in plans for processor in plan.processors], dtype=np.int64)
         replicas = np.asarray([plan.replicas for plan in plans], dtype=np.int64)
         return cls(processors, np.cumsum(counts) - counts, replicas)
@@ -153,7 +153,7 @@ def form_table(
             kind, tensor = ref
             kind = "value" if kind in HALF_DTYPES else kind  # of a weight, cast at its home
             if kind in {"value", "gradient"} and tensor in form.bound:
-                uses.append(TabledUse(cast("End", (kind, *form.bound[tensor])), at, use))
+                uses.append(TabledUse((kind, *form.bound[tensor]), at, use))
             elif kind in regions:
                 regions[kind].setdefault((kind, tensor), []).append(use)
     own = (tuple((layout(ref), tuple(found)) for ref, found in kinds.items()) for kinds in regions.values())

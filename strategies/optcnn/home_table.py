@@ -23,7 +23,6 @@ from maniple.regions.columns.boxes import HIGH, LOW, WIDTH
 from maniple.strategies.optcnn.use_table import BoxLists
 
 if TYPE_CHECKING:
-
     from maniple.operators.rules.bounds import Bounds, Column, Table
     from maniple.strategies.optcnn.use_table import Mask
 
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 NO_TURN = -1
+SPREAD, WHERE_USED, PASSING = range(3)
+"""The numbers of the homes."""
 HOMES = 3
-"""How many homes there are."""
 
 
 @final
@@ -67,16 +67,16 @@ def home_tables(shape: tuple[int, ...], used: Used, memory_of: Column, turn: int
         kinds: how many of the homes it may have, the first ones; the first stands for the others.
     """
     extents = np.asarray(shape, dtype=np.int64)
-    spread = _table(extents, used, memory_of, turn, where_used=False)
+    spread = _table(extents, used, memory_of, turn, SPREAD)
     if kinds == 1:
         return [spread, spread, spread]
-    there = _table(extents, used, memory_of, turn, where_used=True)
+    there = _table(extents, used, memory_of, turn, WHERE_USED)
     passing = HomeTable(there.there, there.there, spread.blocks, spread.colors)
     return [spread, there, passing if kinds == HOMES else spread]
 
 
-def _table(extents: Column, used: Used, memory_of: Column, turn: int, *, where_used: bool) -> HomeTable:
-    there, starts, rows = _settle(extents, *used, memory_of, turn, where_used)
+def _table(extents: Column, used: Used, memory_of: Column, turn: int, home: int) -> HomeTable:
+    there, starts, rows = _settle(extents, *used, memory_of, turn, home)
     boxes = np.zeros((len(rows), WIDTH), dtype=np.int64)
     boxes[:, HIGH:] = 1
     axes = len(extents)
@@ -102,7 +102,7 @@ def _settle(
     processors: Column,
     memory_of: Column,
     turn: int,
-    where_used: bool,
+    home: int,
 ) -> tuple[Mask, Column, Table]:
     """The blocks of a weight under each choice: number, processor, lows and highs.
 
@@ -115,7 +115,7 @@ def _settle(
         processors: those that use tiles.
         memory_of: the memory of each processor.
         turn: see `home_tables`.
-        where_used: whether each tile lives at all who use it, where that is a home of its own.
+        home: WHERE_USED: each tile lives at all who use it, where that is a home of its own.
     """
     axes, choices = len(shape), len(starts) - 1
     room = 0
@@ -134,7 +134,7 @@ def _settle(
         degrees = np.ones(axes, dtype=np.int64)
         owners = np.empty(max(1, users.size), dtype=np.int64)
         size = 0
-        if where_used:
+        if home == WHERE_USED:
             size = _where_used(mine, users, degrees, owners)
             there[choice] = size > 0
         each = 1
@@ -196,7 +196,7 @@ def _same(tiles: Table, one: int, other: int) -> bool:
 def _before(tiles: Table, one: int, other: int) -> bool:
     for column in range(tiles.shape[1]):
         if tiles[one, column] != tiles[other, column]:
-            return tiles[one, column] < tiles[other, column]
+            return bool(tiles[one, column] < tiles[other, column])
     return False
 
 
@@ -235,6 +235,22 @@ def _lows(tiles: Table, firsts: Column, degrees: Column) -> int:
 
 
 @inner
+def _in_order(tiles: Table, firsts: Column, count: int) -> Column:
+    """The tiles that differ, by their bounds."""
+    order, size = np.empty(count, dtype=np.int64), 0
+    for tile in range(len(tiles)):
+        if firsts[tile] != tile:
+            continue
+        place = size
+        while place > 0 and _before(tiles, tile, order[place - 1]):
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = tile
+        size += 1
+    return order
+
+
+@inner
 def _where_used(tiles: Table, users: Table, degrees: Column, owners: Column) -> int:
     """The home of each tile at all who use it: how many owners there are; 0 where that is no home of its own."""
     if len(tiles) == 0:
@@ -256,17 +272,7 @@ def _where_used(tiles: Table, users: Table, degrees: Column, owners: Column) -> 
             return 0
     if sizes[0] == 1 or _lows(tiles, firsts, degrees) != count:
         return 0
-    order, size = np.empty(count, dtype=np.int64), 0
-    for tile in range(len(tiles)):
-        if firsts[tile] != tile:
-            continue
-        place = size
-        while place > 0 and _before(tiles, tile, order[place - 1]):
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = tile
-        size += 1
-    size = 0
+    order, size = _in_order(tiles, firsts, count), 0
     for place in range(count):
         for replica in range(sizes[0]):
             owners[size] = mine[order[place], replica]
@@ -300,13 +306,19 @@ def _spread_over(shape: Column, tiles: Table, users: Table, turn: int, degrees: 
     if alike:
         owners[:count] = everyone[:count]
         return
+    _to_the_nearest(shape[axis], tiles[:, 2 * axis : 2 * axis + 2], users, everyone, owners, count)
+
+
+@inner
+def _to_the_nearest(extent: int, spans: Table, users: Table, everyone: Column, owners: Column, count: int) -> None:
+    """Give each block, in order, to the processor without one that has the tile with the most of it."""
     shares = np.zeros((len(everyone), count), dtype=np.int64)
-    for tile in range(len(tiles)):
+    for tile in range(len(spans)):
         for replica in range(users.shape[1]):
             by = np.searchsorted(everyone, users[tile, replica])
             for block in range(count):
-                low, high = _low(shape[axis], count, block), _low(shape[axis], count, block + 1)
-                share = min(high, tiles[tile, 2 * axis + 1]) - max(low, tiles[tile, 2 * axis])
+                low, high = _low(extent, count, block), _low(extent, count, block + 1)
+                share = min(high, spans[tile, 1]) - max(low, spans[tile, 0])
                 shares[by, block] = max(shares[by, block], share)
     for block in range(count):
         owner = 0

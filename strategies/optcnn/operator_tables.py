@@ -8,6 +8,7 @@ Of each it is what `AdditiveCost` finds for a single choice, to the last bit.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -20,6 +21,7 @@ from maniple.strategies.optcnn.use_table import BoxLists, joined, made_and_read
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from maniple.operators.lowering.launch_form import RegionRef
     from maniple.runtime.schedule.network import Rates
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.optcnn.choice_table import FormTable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from maniple.strategies.optcnn.operator_movement import End
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
     from maniple.strategies.optcnn.use_table import UseTable
+    from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.timing.tables import Table
 
     Own = tuple[Layout, Sequence[UseTable]]
@@ -167,7 +170,7 @@ class OperatorTables:
                 places,
                 operators.memory_of,
                 self._costs(),
-                lambda ref, form=form: plan_free.layout((ref[0], number, ref[1]), {number: form}),
+                partial(self._layout, number, form),
             )
             if self._costs() is None:
                 for place in np.flatnonzero(there).tolist():
@@ -175,6 +178,11 @@ class OperatorTables:
                     table.slowest[:, place] = [int(each.max(initial=0)) for each in durations]
             found.append(table)
         return tuple(found)
+
+    def _layout(self, number: int, form: OperatorForm, ref: RegionRef) -> Layout:
+        """The shape of a region of an operator's own, and the bytes of an element."""
+        kind, tensor = ref
+        return self.operators.plan_free.layout((kind, number, tensor), {number: form})
 
     def _costs(self) -> CostModel | None:
         """What tells what tasks take without a launch of them; None: nothing does."""

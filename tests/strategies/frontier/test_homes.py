@@ -6,10 +6,11 @@ import numpy as np
 
 import maniple as mp
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
-from maniple.strategies.frontier.homes import PASSING, SPREAD, WHERE_USED, homes_of, plan_where_used, weight_plan
+from maniple.strategies.frontier.homes import homes_of, plan_where_used, weight_plan
 from maniple.strategies.interface.space import Choice, Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
+from maniple.strategies.optcnn.home_table import PASSING, SPREAD, WHERE_USED
 
 
 def test_a_home_where_used_has_each_part_at_all_who_use_it() -> None:
