@@ -19,6 +19,7 @@ holds only for regions of one layout, for how many bytes a run has decides what 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, final
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.process.compilation.compiled import inner, kernel
+from maniple.process.inventory import available_cores
 from maniple.regions.columns import boxes
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.regions.columns.validity import READ
@@ -45,6 +47,8 @@ Shares = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """Boxes labelled by processor, in shares of a region's extents."""
 Spans = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 ROUNDING = 1e-12
+TOGETHER = 4096
+"""So many pairs of cuts one thread looks at."""
 Layout = tuple[tuple[int, ...], int]
 """The shape of a region, and the bytes of an element."""
 ANY: Layout = (), LINE
@@ -63,11 +67,13 @@ class Flows:
 
     def __init__(self, machine: Machine) -> None:
         network = Network.of(machine)
+        self._cores = available_cores()
         self._wires, self._copying = network.wires, network.copies
         memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         self._folders = memory_of, 1e9 * network.rooflines.launch_s, 1e9 / network.rooflines.bandwidth
         self._numbers: dict[bytes, int] = {}
         self._shares: Shares = np.empty((64, WIDTH))
+        self._alike: Column = np.empty(64, dtype=np.int64)  # of each share the first of its cut that is the same box
         self._starts: Column = np.zeros(64, dtype=np.int64)  # of each cut in the table of shares, and of the next one
         self._times: dict[Layout, tuple[Spans, Spans]] = {}
 
@@ -116,9 +122,11 @@ class Flows:
             last = first + len(shares)
             while last > len(self._shares):
                 self._shares = np.concatenate([self._shares, np.empty_like(self._shares)])
+                self._alike = np.concatenate([self._alike, np.empty_like(self._alike)])
             if count + 2 > len(self._starts):
                 self._starts = np.concatenate([self._starts, np.zeros_like(self._starts)])
             self._shares[first:last], self._starts[count + 1] = shares, last
+            _find_alike(self._shares[first:last], self._alike[first:last])
         return number
 
     def times_ns(self, layout: Layout, sources: Sequence[int] | Column, targets: Sequence[int] | Column) -> Spans:
@@ -145,8 +153,18 @@ class Flows:
         arranged = _arrange(layout if self._copying else ANY)
         moving, always = self._tables(layout if self._copying else ANY)
         found, size = np.empty(len(sources)), float(itemsize * prod(shape))
-        given = self._wires, self._folders, arranged, self._shares, self._starts
-        _fill(*given, sources, targets, size, moving, always, found)
+        given = self._wires, self._folders, arranged, self._shares, self._starts, self._alike
+
+        def fill(part: slice) -> None:
+            _fill(*given, sources[part], targets[part], size, moving, always, found[part])
+
+        parts = [slice(first, first + TOGETHER) for first in range(0, len(sources), TOGETHER)]
+        if len(parts) > 1 and self._cores > 1:  # no two write what the other reads, but for what both find the same
+            with ThreadPoolExecutor(self._cores) as threads:
+                list(threads.map(fill, parts))
+        else:
+            for part in parts:
+                fill(part)
         return found
 
     def _tables(self, layout: Layout) -> tuple[Spans, Spans]:
@@ -205,6 +223,7 @@ def _fill(
     layout: Rates,
     shares: Shares,
     starts: Column,
+    alike: Column,
     sources: Column,
     targets: Column,
     size: float,
@@ -220,6 +239,7 @@ def _fill(
         layout: see `_arrange`.
         shares: the boxes of all cuts.
         starts: of each cut its first box; the next one's is one past its last.
+        alike: of each box the first of its cut that is the same.
         sources: the numbers of those that are made.
         targets: the numbers of those that are read.
         size: the bytes of the region.
@@ -229,13 +249,18 @@ def _fill(
     """
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
+    most = 1
+    for row in range(len(sources)):
+        most = max(most, starts[sources[row] + 1] - starts[sources[row]])
+        most = max(most, starts[targets[row] + 1] - starts[targets[row]])
+    overlaps = np.empty((most, most))
     for row in range(len(sources)):
         source, target = sources[row], targets[row]
         if np.isnan(moving[source, target]):
-            made = shares[starts[source] : starts[source + 1]]
-            read = shares[starts[target] : starts[target + 1]]
+            made, read = shares[starts[source] : starts[source + 1]], shares[starts[target] : starts[target + 1]]
+            same = alike[starts[source] : starts[source + 1]], alike[starts[target] : starts[target + 1]]
             loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
-            latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
+            latency = _add_loads(wires, folders, layout, made, read, same, overlaps, loads, copied, folding, begun)
             moving[source, target] = _busiest(wires, loads, copied) + folding.max()
             always[source, target] = 1e9 * latency + begun.max()
         found[row] = moving[source, target] * size + always[source, target]
@@ -248,6 +273,8 @@ def _add_loads(
     layout: Rates,
     made: Shares,
     read: Shares,
+    same: tuple[Column, Column],
+    overlaps: Spans,
     loads: Rates,
     copied: Rates,
     folding: Rates,
@@ -257,6 +284,7 @@ def _add_loads(
     starts, links, latencies = wires[0], wires[1], wires[2]
     memory_of, launch, byte = folders
     longest, first = 0.0, 0
+    overlaps[: len(made), : len(read)] = -1.0  # of boxes that are the same they are found once
     for target in range(len(read)):
         by = int(read[target, 0])
         to, whole, given = memory_of[by], _overlap(read, target, read, target), 0.0
@@ -266,7 +294,10 @@ def _add_loads(
         for source in range(first, len(made)):
             if made[source, LOW] >= read[target, HIGH]:
                 break
-            shared = _overlap(made, source, read, target)
+            one, other = same[0][source], same[1][target]
+            if overlaps[one, other] < 0.0:
+                overlaps[one, other] = _overlap(made, one, read, other)
+            shared = overlaps[one, other]
             given += shared
             at = memory_of[int(made[source, 0])]
             if shared == 0.0 or at == to:
@@ -281,6 +312,26 @@ def _add_loads(
             folding[by] += (given + whole) * byte[by]
             begun[by] += launch[by]
     return longest
+
+
+@kernel
+def _find_alike(shares: Shares, alike: Column) -> None:
+    """Write of each box the first one that is the same, whoever has it."""
+    for row in range(len(shares)):
+        alike[row] = row
+        for other in range(row):
+            if alike[other] == other and _same(shares, other, row):
+                alike[row] = other
+                break
+
+
+@inner
+def _same(shares: Shares, one: int, other: int) -> bool:
+    """Whether two boxes are the same."""
+    equal = True
+    for column in range(LOW, WIDTH):
+        equal &= shares[one, column] == shares[other, column]
+    return equal
 
 
 @inner
