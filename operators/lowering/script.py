@@ -174,9 +174,12 @@ def training_script(
     parts = MicroBatches(graph) if pipeline is None else pipeline.parts
     followed = _later(graph, forms, _followed(graph, forms, passes, waits=waits), working)
     following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed, lives))
-    actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
-    actions += [Action("rescale", 0)] if scaled else []
-    actions += [Action("assign", buffer) for buffer in graph.assignments]
+    actions += _arrivals(graph, parts)
+    if lives is None:
+        actions += [*following, *([Action("rescale", 0)] if scaled else [])]
+        actions += [Action("assign", buffer) for buffer in graph.assignments]
+    else:
+        actions += _with_assignments(graph, lives, _with_predictions(graph, lives, following))
     return Script(tuple(nodes), tuple(actions), forms, pipeline is not None, lives)
 
 
@@ -208,6 +211,19 @@ def _with_predictions(graph: Graph, lives: Lives, actions: Iterable[Action]) -> 
                     done.add((tensor, action.kind))
                     yield Action("predict", tensor, action.kind)
         yield action
+
+
+def _with_assignments(graph: Graph, lives: Lives, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and after the last pass of a mini-batch to read a buffer, or to give to it, the buffer's next value."""
+    after: dict[int, list[int]] = {}
+    for buffer in graph.assignments:
+        after.setdefault(lives.assigned(buffer).place, []).append(buffer)
+    place = 0
+    for action in actions:
+        yield action
+        if action.kind in PASSES:
+            yield from (Action("assign", buffer) for buffer in after.get(place, ()))
+            place += 1
 
 
 def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:

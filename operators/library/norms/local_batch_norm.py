@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.operators.operator.operator import BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class LocalBatchNorm(TorchOperator):
 
     name: ClassVar[str] = "local_batch_norm"
     gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 3, 4))
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)
 

@@ -87,10 +87,10 @@ class LivedRun:
         """What an input is written to, and how many runs after its mini-batch began."""
         return self.youngest(ref, part), self.lives.arrival(ref, part)
 
-    def given(self, tensor: int) -> tuple[LogicalRegion, int]:
+    def given(self, buffer: int) -> tuple[LogicalRegion, int]:
         """What a buffer is given, and how many runs after its mini-batch began."""
-        behind = self.lives.given(tensor)
-        return self._lived.at("forward", behind, 0).region(("value", tensor)), behind
+        behind, value = self.lives.assigned(buffer).lag, self._graph.assignments[buffer]
+        return self._lived.at("forward", behind, 0).region(("value", value)), behind
 
     def settled(self, node: Node, kind: str, part: int, launches: Sequence[Launch]) -> Iterator[Launch]:
         """What folds, once a pass has added to it, what is used in a later run and by nobody in this one.
