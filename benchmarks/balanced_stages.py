@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,7 +53,7 @@ class Slept(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ARG004  (torch's signature)
         """After some time."""
         time.sleep(BODY_S)
         return gradient
@@ -89,7 +90,7 @@ def network(stages: int, batch: int) -> tuple[mp.Graph, list[list[str]]]:
             g.loss(g.cross_entropy(h, y))
         ends.append(len(g.nodes))
     names = [node.name for node in g.nodes]
-    return g, [names[first:last] for first, last in zip(ends, ends[1:], strict=False)]
+    return g, [names[first:last] for first, last in pairwise(ends)]
 
 
 def given(batch: int) -> Iterator[dict[str, Tensor]]:

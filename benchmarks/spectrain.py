@@ -139,7 +139,9 @@ def planned(graph: mp.Graph, stages: list[list[str]], machine: mp.Machine, rule:
     if rule == SYNCHRONOUS:
         return plan
     parts = (parts or len(stages)) if rule == "2bw" else 1
-    return replace(plan.with_pipeline(stages, order="asynchronous", micro_batches=parts), semantics=(("weights", rule),))
+    return replace(
+        plan.with_pipeline(stages, order="asynchronous", micro_batches=parts), semantics=(("weights", rule),)
+    )
 
 
 def train(run: Run) -> dict[str, object]:

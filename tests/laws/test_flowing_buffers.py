@@ -36,7 +36,7 @@ class Normed(nn.Module):
 
 
 def built(stages: int, size: int) -> tuple[mp.Graph, list[list[str]]]:
-    """The graph as torch's module is captured, and the operators of each stage: what uses its weights, and what follows."""
+    """The graph as torch's module is captured, and the operators of each stage."""
     torch.manual_seed(0)
     graph = mp.from_torch(Normed(stages), batches(1, size)[0])
     found: list[list[str]] = [[] for _ in range(stages)]
@@ -59,7 +59,8 @@ def trained(
     buffers = {name: value.clone() for name, value in state.items() if "running" in name or "num" in name}
     live = {name: value.clone() for name, value in state.items() if name not in buffers}
     optimizer, had, losses = OPTIMIZERS["momentum"][1](list(live.values())), list[State](), list[float]()
-    for number, (h, y) in enumerate(given):
+    for number, (x, y) in enumerate(given):
+        h = x
         had.append({name: value.clone() for name, value in live.items()})
         old = [had[max(0, number - delay)] for delay in delays]
         read = {name: old[int(name.split(".")[1])][name].clone().requires_grad_() for name in live}
@@ -143,6 +144,8 @@ def test_a_buffer_that_mini_batches_would_read_of_each_other_is_refused(rule: st
     second = next(i for i, node in enumerate(graph.nodes) if graph.tensor("layers.1.weight").id in node.operands)
     counts = [node.name for node in graph.nodes if set(node.results) & set(graph.assignments.values())]
     stages = [[*names[:second], *counts], [name for name in names[second:] if name not in counts]]
-    message = r"semantics\.weights: scale gets a next value in each step, and has one version: .* mul\.forward of stage 0"
+    message = (
+        r"semantics\.weights: scale gets a next value in each step, and has one version: .* mul\.forward of stage 0"
+    )
     with pytest.raises(RequestError, match=message):
         mp.Trainer(graph, staged(graph, stages, rule, parts=2), optimizer=mp.SGD(lr=0.1))

@@ -1,7 +1,7 @@
 """Trains a chain of three stages on three ranks without a flush: `flowing.py OUT RULE,... [RANK BATCH]`.
 
-Rank 0 writes losses and parameters under each rule to OUT. With a rank and a number it is killed as it is asked for that batch; at the
-end, where there are no more, all that is left is the drain.
+Rank 0 writes losses and parameters under each rule to OUT. With a rank and a number it is killed as it is asked for
+that batch; at the end, where there are no more, all that is left is the drain.
 """
 
 from __future__ import annotations
