@@ -200,9 +200,9 @@ class MicroBatches:
     def _find_following(self) -> frozenset[int]:
         """The nodes that run whole and give only to each other and to buffers."""
         loss, found = self._graph.loss_tensor, set[int]()
-        ends = {loss, *self._graph.assignments.values()}
+        ends = [*self._graph.assignments.values(), *([] if loss is None else [loss])]
         read = {loss}
-        for node in reversed(find_needed(self._graph, ends.difference({None}))):
+        for node in reversed(find_needed(self._graph, ends)):
             if node.id in self._factors or not read.isdisjoint(node.results):
                 read.update(node.operands)
             else:
