@@ -1,7 +1,8 @@
 """Balanced stages, recorded: what each rule without a flush keeps, has in flight, and waits for.
 
-    python benchmarks/balanced_stages.py            prints the table
-    python benchmarks/balanced_stages.py --write    puts it into docs/explanation/pipelines.md
+    python benchmarks/balanced_stages.py              prints the table of what is counted
+    python benchmarks/balanced_stages.py --bubble     times the steady state, too: on an idle machine
+    python benchmarks/balanced_stages.py --write      puts it into docs/explanation/pipelines.md
 
 Four ranks, threads of one process that share memory, with a stage each: a linear layer, and a body that takes as long
 forward as backward, which is slept, so that stages are balanced on however few cores. Versions are places that were
@@ -116,7 +117,9 @@ def train(world: World, rule: str, parts: int) -> int:
 def bodies(timeline: Timeline, rank: int) -> list[Span]:
     """The slept bodies of a rank, in order."""
     found = [span for span in timeline.spans if span.rank == rank and span.name.startswith("lasting")]
-    return sorted((span for span in found if span.category == "task"), key=lambda span: span.start_ns)
+    # In ramp and drain rows have nothing to do, and are there.
+    ran = [span for span in found if span.category == "task" and span.end_ns - span.start_ns > BODY_S * 1e9 / 2]
+    return sorted(ran, key=lambda span: span.start_ns)
 
 
 def in_flight(spans: list[Span]) -> int:
@@ -138,8 +141,8 @@ def bubble(spans: list[Span], count: int) -> float:
     return 1.0 - busy / (starts[last] - starts[first])
 
 
-def row(name: str) -> str:
-    """A row of the table."""
+def row(name: str, *, timed: bool) -> str:
+    """A row of the table, with the bubble where it is timed."""
     rule = RULES.get(name) or predicted(name)
     parts = STAGES if rule.adds else 1
 
@@ -152,26 +155,29 @@ def row(name: str) -> str:
     places = [own for own, _ in found]
     lanes = [bodies(found[0][1], rank) for rank in range(STAGES)]
     flight = [in_flight(lane) for lane in lanes]
-    empty = 100.0 * sum(bubble(lane, 2 * parts) for lane in lanes) / STAGES
     published = [rule.versions(stage, STAGES) for stage in range(STAGES)]
     cells = [f"`{name}`", *(" ".join(map(str, each)) for each in (places, published, flight, range(STAGES, 0, -1)))]
-    return "| " + " | ".join([*cells, f"{empty:.1f}", "0"]) + " |"
+    if timed:
+        empty = 100.0 * sum(bubble(lane, 2 * parts) for lane in lanes) / STAGES
+        cells += [f"{empty:.1f}", "0"]
+    return "| " + " | ".join(cells) + " |"
 
 
-def table() -> Iterator[str]:
+def table(*, timed: bool) -> Iterator[str]:
     """The table, a row as soon as it is found."""
-    yield "| rule | versions | published | in flight | published | bubble % | published % |"
-    yield "|---" * 7 + "|"
+    head = "| rule | versions | published | in flight | published |" + " bubble % | published % |" * timed
+    yield from (head, "|---" * (head.count("|") - 1) + "|")
     for name in NAMES:
-        yield row(name)
+        yield row(name, timed=timed)
 
 
 def main() -> int:
     """Print it, or put it into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the table into the page")
+    parser.add_argument("--bubble", action="store_true", help="time the steady state")
     asked, lines = parser.parse_args(), []
-    for line in table():
+    for line in table(timed=asked.bubble):
         print(line, flush=True)
         lines.append(line)
     if asked.write:

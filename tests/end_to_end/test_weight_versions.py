@@ -55,11 +55,15 @@ def test_processes_train_as_lists_of_weights_do(tmp_path: Path, rules: str, tran
 
 
 def bodies(place: Path, count: int) -> list[list[list[tuple[float, float]]]]:
-    """By rank and run the beginnings and ends of the bodies of a recording, of runs in which all ranks have so many."""
+    """By rank and run the beginnings and ends of the bodies of a recording, of runs in which all ranks have so many.
+
+    In ramp and drain rows that have nothing to do take no time.
+    """
     events = json.loads(place.read_text())["traceEvents"]
     found: dict[int, dict[int, list[tuple[float, float]]]] = {}
     for event in events:
-        if event.get("cat") == "task" and event["name"].startswith("lasting") and event["pid"] < 3:
+        lasted = event["name"].startswith("lasting") and event.get("dur", 0) > 5e3
+        if lasted and event["cat"] == "task" and event["pid"] < 3:
             own = found.setdefault(event["args"]["run"], {}).setdefault(event["pid"], [])
             own.append((event["ts"], event["ts"] + event["dur"]))
     full = [run for run, own in sorted(found.items()) if [len(own.get(rank, ())) for rank in range(3)] == [count] * 3]
