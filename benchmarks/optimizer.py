@@ -37,15 +37,19 @@ OURS, THEIRS, COPY = "ours", "torch, fused", "copy"
 def sides_in(allocate: Callable[[int], torch.Tensor], size: int, row: torch.Tensor) -> dict[str, Callable[[], object]]:
     """What updates or copies the arrays of one memory; both updates of the first step are compared before."""
     value, gradient, mean, square, other = (allocate(4 * size).view(torch.float32) for _ in range(5))
-    value.normal_(), gradient.normal_(), other.zero_()
+    for each in (value, gradient):
+        each.normal_()
+    for each in (mean, square, other):
+        each.zero_()
     ours = mp.optim.AdamW(lr=1e-3).bind_update(value, gradient, (mean, square), 1, row)
     held, start = torch.nn.Parameter(value), value.clone()
     held.grad = gradient
     theirs = torch.optim.AdamW([held], lr=1e-3, fused=True)
-    mean.zero_(), square.zero_()
     ours()
     found = value.clone()
-    value.copy_(start), mean.zero_(), square.zero_()
+    value.copy_(start)
+    for each in (mean, square):
+        each.zero_()
     theirs.state[held] = {"step": torch.tensor(0.0), "exp_avg": mean, "exp_avg_sq": square}
     theirs.step()
     print(f"largest difference after a step {float((value - found).abs().max()):.1e}")

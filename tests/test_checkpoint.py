@@ -6,6 +6,8 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,7 @@ def save(path: Path, step: int, files: AbstractFileSystem, keep: int = 2, *, lat
     saving = checkpoint_saving.make_folder(World.solo(), files, path, told)
     if saving.folder is None:
         return False
-    values = dict.fromkeys((0, 1), lambda block: give(step, block))
+    values: dict[int, Callable[[Block], torch.Tensor]] = dict.fromkeys((0, 1), partial(give, step))
     if late:
         other, theirs = checkpoint_saving.Saving(saving.folder), {1: values.pop(1)}
         other.attempt(lambda: checkpoint_saving.write_files(files, other, told, theirs, keep))
