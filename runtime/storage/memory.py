@@ -64,7 +64,8 @@ class Memory:
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
-        return self._make(region, rect, None, lasts=False)
+        size = rect.volume * region.itemsize
+        return self._shape(self._bytes(region.name, size, None, MAPPED_BYTES), region, rect)
 
     def block(self, size: int, *, shared: bool) -> torch.Tensor:
         """Give bytes in which instances are given places that live within a run; it goes when nobody refers to it.
@@ -138,7 +139,8 @@ class Memory:
             rect: what it has room for.
         """
         # Whatever lasts may be written by any rank in a later program.
-        storage = self._make(region, rect, self.arena)
+        size = rect.volume * region.itemsize
+        storage = self._shape(self._bytes(region.name, size, self.arena), region, rect)
         value = self._filled.get(region.id, 0)
         self.write(lambda: storage.fill_(value))
         if region.id in self._kept:
@@ -218,16 +220,13 @@ class Memory:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
-    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None, *, lasts: bool = True) -> torch.Tensor:
-        size = rect.volume * region.itemsize
-        return self._shape(self._bytes(region.name, size, arena, lasts=lasts), region, rect)
-
-    def _bytes(self, name: str, size: int, arena: Arena | None, *, lasts: bool = True) -> torch.Tensor:
+    def _bytes(self, name: str, size: int, arena: Arena | None, least: int = PAGE) -> torch.Tensor:
+        """Make storage; of the host's own memory as many bytes as `least` lie on huge pages."""
         with torch.inference_mode(mode=False):
             if self.device is not None:
                 storage = self.device.allocate((size,), torch.int8)
             elif arena is None:
-                storage = host_bytes.take(size, PAGE if lasts else MAPPED_BYTES)
+                storage = host_bytes.take(size, least)
             else:
                 storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:
