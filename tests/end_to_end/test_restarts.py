@@ -15,7 +15,7 @@ import pytest
 from namespaces import IP, Host, hosts, reason, switched
 
 WHY = reason()
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]  # agents of hosts are interpreters of their own
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "persistent.py"
 
