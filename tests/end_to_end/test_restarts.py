@@ -15,7 +15,7 @@ import pytest
 from namespaces import IP, Host, hosts, reason, switched
 
 WHY = reason()
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]  # agents of hosts are interpreters of their own
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "persistent.py"
 
@@ -52,6 +52,7 @@ def check_killed(losses: list[tuple[int, float]], said: str, expected: dict[int,
     assert re.search(rf"  2: 2 ranks, .* s, steps 6 to {STEPS}; done", said)
 
 
+@pytest.mark.usefixtures("forked_launches")  # of those on one host
 def test_a_run_that_failed_goes_on_with_the_losses_of_one_that_did_not(
     tmp_path: Path, expected: dict[int, float]
 ) -> None:
