@@ -1,4 +1,4 @@
-"""`maniple run`, or a program, in a process that has imported what it and its ranks import: a fork of one for all tests.
+"""`maniple run`, or a program, in a process that has imported what it and its ranks import: a fork, for all tests.
 
 What is left out is imports alone. The nursery of its ranks is a fork of this process, made while it had no threads;
 the real one is an interpreter of its own: test_launch.py, test_nursery.py and others begin with it.
@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import maniple.rank_imports as rank_imports
@@ -26,7 +27,7 @@ from maniple.runtime.cluster.children.nursery import suits
 from maniple.runtime.cluster.launcher import LaunchRequest, Streams
 
 with suppress(ImportError):  # the examples load their images by it
-    import sklearn.datasets
+    import_module("sklearn.datasets")
 
 LOADED = (rank_imports, agent, host_run, run, supervisor)
 THREADS = dict.fromkeys(environment.THREAD_VARIABLES, "1")

@@ -21,7 +21,9 @@ SCRIPT = Path(__file__).resolve().parent / "scripts" / "flowing.py"
 STEPS, STOP_S = 30, 10.0
 
 
-def launch(*arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def launch(
+    *arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     hosts = ("--ranks-per-node", "3") if transport == "shared" else ("--nodes", "3")
     run = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, *options]
     command = [*run, str(script), *arguments]

@@ -157,8 +157,10 @@ class Execution:
         self, drawn: Drawn, rank: int, lanes: dict[int, tuple[Step, ...]], plan: MemoryPlan, chance: Random
     ) -> None:
         self.schedule, self.rank, self.lanes, self.plan, self.chance = drawn[1], rank, lanes, plan, chance
-        words = {number: (start // 8, -(-size_of(self.schedule, number) // 8)) for number, start in plan.offsets.items()}
-        self.words = {number: slice(start, start + size) for number, (start, size) in words.items()}
+        self.words = {
+            number: slice(start // 8, start // 8 - -size_of(self.schedule, number) // 8)
+            for number, start in plan.offsets.items()
+        }
         self.owner = np.full(plan.size // 8 + 1, -1)
         self.taken: set[tuple[int, int]] = set()
         self.counts: dict[int, int] = dict.fromkeys(lanes, 0)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
-from thread_ranks import run_on_ranks, run_on_worlds
+from thread_ranks import run_on_ranks
 from tolerance import TOLERANCE, violations
 from trained_networks import NETWORKS, STEPS, Training, judged, trained
 
 import maniple as mp
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.testing import local_worlds
 
 # (ranks, processors of each)
 WORLDS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1))
@@ -27,14 +27,16 @@ def train(
     name: str, dtype: str, strategy: str, seed: int, ranks: int, processors: int, shuffle: int | None = None
 ) -> list[Training]:
     """What each rank trains, under the plan that each of them would find: it is looked for once for all."""
-    network, worlds = NETWORKS[name], local_worlds(ranks, processors=processors, shuffle=shuffle)
-    (machine,) = {host_machine(world) for world in worlds}
-    plan = mp.search(network.graph(dtype), machine, strategy=strategy, seed=seed)
+    network, found, turn = NETWORKS[name], dict[mp.Machine, mp.Plan](), Lock()
 
     def body(world: World) -> Training:
-        return trained(network, dtype, plan, world)
+        machine = host_machine(world)
+        with turn:
+            if machine not in found:
+                found[machine] = mp.search(network.graph(dtype), machine, strategy=strategy, seed=seed)
+        return trained(network, dtype, found[machine], world)
 
-    return run_on_worlds(worlds, body)
+    return run_on_ranks(ranks, body, processors=processors, shuffle=shuffle)
 
 
 def check(name: str, dtype: str, found: list[Training]) -> None:
