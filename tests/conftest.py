@@ -26,8 +26,8 @@ from maniple.strategies.simulation.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "oracles"))
 
-# Hundreds of processes of tests import the package. Each would compile its 400 modules again, a tenth of what it takes to
-# start, where the environment says that none may keep what it compiled.
+# Hundreds of processes of tests import the package. Each would compile its 400 modules again, a tenth of what it takes
+# to start, where the environment says that none may keep what it compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
