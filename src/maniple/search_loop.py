@@ -163,7 +163,7 @@ def search(
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples, likewise.
         inside: a plan whose stages are kept: each operator changes within the processors of its own.
-        space: what to choose besides: ``recompute``, which results are computed again; ``cube``, 3-D layouts.
+        space: what to choose besides: ``recompute`` (results computed again), ``cube`` (3-D layouts), ``stages``.
         watch: is told how it goes.
 
     Raises:
