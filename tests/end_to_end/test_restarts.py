@@ -52,6 +52,7 @@ def check_killed(losses: list[tuple[int, float]], said: str, expected: dict[int,
     assert re.search(rf"  2: 2 ranks, .* s, steps 6 to {STEPS}; done", said)
 
 
+@pytest.mark.usefixtures("forked_launches")  # of those on one host
 def test_a_run_that_failed_goes_on_with_the_losses_of_one_that_did_not(
     tmp_path: Path, expected: dict[int, float]
 ) -> None:
