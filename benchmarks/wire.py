@@ -55,6 +55,8 @@ REDUCED = (1 << 20, 16 << 20, 256 << 20)
 MOST = 64 << 20
 """Bytes of tiles in a round, or four tiles."""
 CARRIERS = ("zmq", "gloo")
+WARM_UP = 3
+"""Rounds that are not told: connections are made, the trace is recorded, lowered and bound."""
 Side = Callable[[], None]
 
 
@@ -74,15 +76,15 @@ def look(row: mp.Read) -> float:
 
 
 def race(world: World, sides: dict[str, Side], rounds: int, meet: Side) -> dict[str, float]:
-    """The median seconds of each side, on the rank that took longest; the first round is for their connections."""
+    """The median seconds of each side, on the rank that took longest, once they have connected and been recorded."""
     took: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
+    for number in range(WARM_UP + rounds):
         for name, side in sides.items():
             meet()
             begun = time.perf_counter()
             side()
             parts = world.control.gather(struct.pack("d", time.perf_counter() - begun))
-            if number:
+            if number >= WARM_UP:
                 took[name].append(max(struct.unpack("d", part)[0] for part in parts))
     return {name: statistics.median(times) for name, times in took.items()}
 
@@ -166,6 +168,7 @@ def reduce_by_trace(elements: int) -> Side:
 
     def go() -> None:
         with mp.trace(f"all-reduce of {elements}"):
+            mp.fill(row, 0.0)
             mp.index_launch(contribute, ranks, row)
             mp.index_launch(look, ranks, row)
         mp.fence()

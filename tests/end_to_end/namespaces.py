@@ -66,7 +66,7 @@ class Host:
 
     def limit(self, rate: str) -> None:
         """Limit what it sends to a rate, such as `1gbit`."""
-        shape = ["root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+        shape = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
         command = [IP, "netns", "exec", self.name, "tc", "qdisc", "add", "dev", self.interface, *shape]
         subprocess.run(command, check=True)
 
