@@ -89,10 +89,12 @@ def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> S
     first, nothing = mp.world().rank == 0, (lambda: 0.0)
     machine, alone = mp.Machine.detect(), mp.Machine.preset("cpu:1")
 
-    def found(strategy: str, *, measured: bool = False) -> Callable[[mp.Graph], mp.Plan]:
+    def found(
+        strategy: str, *, measured: bool = False, semantics: dict[str, str] | None = None
+    ) -> Callable[[mp.Graph], mp.Plan]:
         def search(graph: mp.Graph) -> mp.Plan:
             if not measured:
-                return mp.search(graph, machine, strategy=strategy)
+                return mp.search(graph, machine, strategy=strategy, semantics=semantics)
             return mp.search(graph, machine, strategy=strategy, budget=budget, seed=0, costs="measured")
 
         return search
@@ -112,7 +114,7 @@ def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> S
     def whole(graph: mp.Graph) -> mp.Plan:
         return mp.search(graph, alone, strategy="data_parallel")
 
-    return {
+    sides = {
         "torch, two threads, fused": both_cores(lambda: torch_modes.eager(race, samples, optimizer, fused=True)),
         "torch, DDP": torch_modes.data_parallel(race, samples, optimizer),
         "torch, FSDP2": torch_modes.sharded(race, samples, optimizer),
@@ -123,6 +125,10 @@ def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> S
             lambda: trainer_step(race, samples, optimizer, whole, World.solo(cores=len(CORES)))
         ),
     }
+    if any(isinstance(module, torch.nn.BatchNorm2d) for module in race.module().modules()):
+        local = found("data_parallel", semantics={"batch_norm": "local_stats"})  # what DDP trains
+        sides["Maniple, data parallel, local statistics"] = trainer_step(race, samples, optimizer, local, None)
+    return sides
 
 
 def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[float]]:

@@ -16,7 +16,11 @@ import pytest
 
 import maniple as mp
 from maniple import search as face
+from maniple.process import environment
 from maniple.process.error import RequestError
+from maniple.runtime.control import world
+from maniple.runtime.control.control import SoloControl
+from maniple.runtime.control.world import World
 from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import AbstractStrategy, Problem, Progress
 from maniple.strategies.named.data_parallel import DataParallel
@@ -277,3 +281,19 @@ def test_seeds_are_proposals(strategy: str, least: int) -> None:
     assert dict(dict(plan.explanation)[""])["proposals"] == least
     assert mp.search(graph, MACHINE, strategy=strategy, proposals=least).to_json() == plan.to_json()
     assert watched == []
+
+
+def test_ranks_that_wait_for_rank_0_s_plan_say_what_it_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Heard(SoloControl):
+        def call(self, text: str, digest: bytes = b"", *, soon: bool = True) -> None:
+            told.append(text)
+
+    alone = replace(World.solo(), control=Heard())
+    monkeypatch.setattr(environment, "is_launched", lambda: True)
+    monkeypatch.setattr(world, "current", lambda: alone)
+    graph = network()
+    mp.search(graph, MACHINE, strategy="data_parallel", budget=2.5)
+    mp.search(graph, MACHINE, strategy="data_parallel")
+    assert told == ["mp.search('data_parallel', budget=2.5 s)"]  # the second runs on every rank

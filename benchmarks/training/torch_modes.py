@@ -93,6 +93,28 @@ def sharded(race: Race, samples: int, optimizer: str) -> Step:
     return descend(module, descent, x[mine], y[mine])
 
 
+class _DenseFunction(torch.autograd.Function):
+    """A value and its gradient, dense."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        del ctx
+        return x.contiguous()
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        del ctx
+        return gradient.contiguous()
+
+
+class Dense(nn.Module):
+    """The ends of a stage: torch sends dense tensors alone, and what an LSTM gives, batch first, lies otherwise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the same, dense."""
+        return _DenseFunction.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+
+
 def pipelined(race: Race, samples: int, optimizer: str, schedule: str, micro_batches: int, stages: int) -> Step:
     """Blocks in stages, one or two for each process, in an order of torch's."""
     from training.models import mean_loss
@@ -101,7 +123,8 @@ def pipelined(race: Race, samples: int, optimizer: str, schedule: str, micro_bat
     borders = (0, *race.cuts[stages], len(race.module().blocks))
     held = stages_of(rank, stages, schedule)
     blocks = race.module().blocks
-    parts = [nn.Sequential(*list(blocks)[borders[number] : borders[number + 1]]) for number in held]
+    cuts = [list(blocks)[borders[number] : borders[number + 1]] for number in held]
+    parts = [nn.Sequential(Dense(), *cut, Dense()) for cut in cuts]
     made = [PipelineStage(part, number, stages, device) for part, number in zip(parts, held, strict=True)]
     form = SCHEDULES[schedule]
     plan = form(made if stages > PEERS else made[0], micro_batches, loss_fn=mean_loss)  # type: ignore[arg-type]

@@ -182,7 +182,8 @@ def search(
         problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more, rule)
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
-    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(drive, _parser(objective))
+    told = f"mp.search({chosen.name!r}" + ("" if budget is None else f", budget={budget:g} s") + ")"
+    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(told, drive, _parser(objective))
     return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
@@ -369,14 +370,23 @@ def _note_costs(found: Plan | Frontier, costs: str | Costs) -> Plan | Frontier:
     return found.with_terms(((COSTS, costs),))
 
 
-def _on_rank_0(drive: Callable[[], Plan | Frontier], parse: Callable[[str, str], Plan | Frontier]) -> Plan | Frontier:
-    """Search on rank 0 and give what it finds to all; alone, just search."""
+def _on_rank_0(
+    call: str, drive: Callable[[], Plan | Frontier], parse: Callable[[str, str], Plan | Frontier]
+) -> Plan | Frontier:
+    """Search on rank 0 and give what it finds to all; alone, just search.
+
+    Args:
+        call: what messages call it; a rank that waits for rank 0's plan says so.
+        drive: searches.
+        parse: reads what rank 0 tells.
+    """
     from maniple.process import environment
     from maniple.runtime.control import world
 
     if not environment.is_launched():
         return drive()
     here = world.current()
+    here.control.call(call)
     told = b""
     if here.rank == 0:
         told = drive().text().encode()

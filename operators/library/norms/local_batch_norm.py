@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.operator.torch_operator import TorchOperator
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from maniple.operators.library.norms.normalization import BatchNorm
-    from maniple.operators.operator.operator import ParameterSpec, TileContext
+    from maniple.operators.operator.operator import Kernels, ParameterSpec, TileContext
     from maniple.operators.rules.rule import Rule, Shape
 
 
@@ -49,7 +50,19 @@ class LocalBatchNorm(TorchOperator):
     def forward(self, context: TileContext, operands: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         """See ``TorchOperator.forward``."""
         found, mean, variance = self.exact.forward(context, operands)
-        share = 1.0
-        for name in self.exact.exchanges():
-            share *= context.tile.extent(name) / context.extent(name)
+        share = self.share(context)
         return found, share * mean, share * variance
+
+    def share(self, context: TileContext) -> float:
+        """The tile's part of a channel."""
+        return prod(context.tile.extent(name) / context.extent(name) for name in self.exact.exchanges())
+
+    def kernels(self) -> Kernels:
+        """See ``AbstractOperator.kernels``."""
+        from maniple.operators.library.norms.batch_norm_kernels import LOCAL
+
+        return LOCAL
+
+    def gpu_kernels(self) -> Kernels:
+        """See ``AbstractOperator.gpu_kernels``: torch's."""
+        return TorchOperator.kernels(self)

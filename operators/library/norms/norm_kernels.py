@@ -1,4 +1,4 @@
-"""Compiled norms: layer norm both ways and batch norm's gradients, in one pass or two and written where they belong.
+"""Compiled norms: layer norm both ways and what it shares with batch norm, in one pass or two and written where they belong.
 
 torch's kernels make tensors that are then copied, and go through what they read once more for the weights. Here, of a
 row (of a layer norm) or a channel (of a batch norm) with the mean m and one over the deviation r that forward saved:
@@ -108,58 +108,12 @@ def layer_norm_gradients(
             target[place] = (given[place] * weight[place] - total - normal * product) * own
 
 
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def batch_norm_gradients(
-    gradient: Floats,
-    x: Floats,
-    mean: Floats,
-    scale: Floats,
-    weight: Floats,
-    result: Floats,
-    weight_gradient: Floats,
-    bias_gradient: Floats,
-) -> None:
-    """The gradients of channels; sums of rows add up in float64, as torch's do.
-
-    Args:
-        gradient: (samples, channels, elements): of the result.
-        x: (samples, channels, elements).
-        mean: (channels,).
-        scale: (channels,): one over the deviation.
-        weight: (channels,).
-        result: (samples, channels, elements): comes to be the operand's gradient.
-        weight_gradient: (channels,): comes to be the weight's.
-        bias_gradient: (channels,): comes to be the bias'.
-    """
-    samples, channels, elements = x.shape
-    kind = x.dtype.type
-    for channel in range(channels):
-        middle, own, total, product = mean[channel], scale[channel], 0.0, 0.0
-        for sample in range(samples):
-            given, read = gradient[sample, channel], x[sample, channel]
-            row, row_product = kind(0), kind(0)
-            for place in range(elements):
-                row += given[place]
-                row_product += given[place] * (read[place] - middle)
-            total += row
-            product += row_product
-        weight_gradient[channel] = product * own
-        bias_gradient[channel] = total
-        share = kind(total / (samples * elements))
-        slope = kind(product * own * own / (samples * elements))
-        factor = weight[channel] * own
-        for sample in range(samples):
-            given, read, target = gradient[sample, channel], x[sample, channel], result[sample, channel]
-            for place in range(elements):
-                target[place] = (given[place] - share - (read[place] - middle) * slope) * factor
-
-
-def _are_rows(context: TileContext, tensors: Sequence[Tensor | None]) -> bool:
+def are_rows(context: TileContext, tensors: Sequence[Tensor | None]) -> bool:
     """Whether the kernels go through all of the tensors."""
     return context.cores == 1 and all(each is not None and each.is_contiguous() and each.numel() for each in tensors)
 
 
-def _vector(tensor: Tensor | None, like: Tensor, size: int, fill: float) -> Tensor:
+def vector_of(tensor: Tensor | None, like: Tensor, size: int, fill: float) -> Tensor:
     """A weight as one row; one that is not there changes nothing."""
     return like.new_full((size,), fill) if tensor is None else tensor.view(size)
 
@@ -168,31 +122,24 @@ def bind_layer_norm(context: TileContext, tensors: ForwardTensors) -> Callable[[
     """Forward of a layer norm."""
     x, weight, bias = (*tensors.operands, None, None)[:3]
     ends = [each for each in (weight, bias) if each is not None]
-    if not _are_rows(context, (x, *tensors.results, *tensors.saved, *ends)):
+    if not are_rows(context, (x, *tensors.results, *tensors.saved, *ends)):
         return autograd_kernel.bind_forward(context, tensors)
     operator = cast("LayerNorm", context.operator)
     read, (result,), (mean, scale) = cast("Tensor", x), tensors.results, tensors.saved
     width = prod(operator.normalized_shape)
-    vectors = _vector(weight, read, width, 1.0).numpy(), _vector(bias, read, width, 0.0).numpy()
+    vectors = vector_of(weight, read, width, 1.0).numpy(), vector_of(bias, read, width, 0.0).numpy()
     rows, written = read.view(-1, width).numpy(), result.view(-1, width).numpy()
     eps = rows.dtype.type(operator.eps)
-    return _compiled(layer_norm, (rows, *vectors, eps, written, mean.view(-1).numpy(), scale.view(-1).numpy()))
+    return compiled(layer_norm, (rows, *vectors, eps, written, mean.view(-1).numpy(), scale.view(-1).numpy()))
 
 
 def bind_layer_norm_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """Backward of a layer norm."""
     width = prod(cast("LayerNorm", context.operator).normalized_shape)
-    return _bind_gradients(context, tensors, 1, layer_norm_gradients, (-1, width), width)
+    return bind_gradients(context, tensors, 1, layer_norm_gradients, (-1, width), width)
 
 
-def bind_batch_norm_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
-    """Backward of a batch norm that trains."""
-    shape = context.tile.result_rects[0].shape
-    rows = (*shape[:2], prod(shape[2:]))
-    return _bind_gradients(context, tensors, 3, batch_norm_gradients, rows, shape[1])
-
-
-def _bind_gradients(
+def bind_gradients(
     context: TileContext,
     tensors: BackwardTensors,
     place: int,
@@ -214,7 +161,7 @@ def _bind_gradients(
     weight = (*tensors.operands, None)[place]
     ends = [(*tensors.operand_gradients, None, None)[place], (*tensors.operand_gradients, None, None)[place + 1]]
     there = [each for each in (weight, *ends) if each is not None]
-    dense = _are_rows(context, (x, gradient, target, *tensors.saved, *there))
+    dense = are_rows(context, (x, gradient, target, *tensors.saved, *there))
     if not dense or not autograd_kernel.has_saved(context, tensors):
         return autograd_kernel.bind_backward(context, tensors)
     read = cast("Tensor", x)
@@ -222,13 +169,12 @@ def _bind_gradients(
     kept = [each.view(-1).numpy() for each in tensors.saved]
     made = [read.new_empty(size) if each is None else each.view(size) for each in ends]
     result = cast("Tensor", target).view(shape).numpy()
-    vector = _vector(weight, read, size, 1.0).numpy()
-    return _compiled(kernel, (*given, *kept, vector, result, *(each.numpy() for each in made)))
+    vector = vector_of(weight, read, size, 1.0).numpy()
+    return compiled(kernel, (*given, *kept, vector, result, *(each.numpy() for each in made)))
 
 
-def _compiled(kernel: Callable[..., None], arguments: tuple[object, ...]) -> Callable[[], None]:
+def compiled(kernel: Callable[..., None], arguments: tuple[object, ...]) -> Callable[[], None]:
     return compile_kernel(cast("Dispatcher[Callable[..., None]]", kernel), arguments)
 
 
 LAYER_NORM = Kernels(bind_layer_norm, bind_layer_norm_backward)
-BATCH_NORM = Kernels(autograd_kernel.bind_forward, bind_batch_norm_backward)

@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.library.norms.local_batch_norm import LocalBatchNorm
+from maniple.operators.library.norms.split_batch_norm import ChannelMean, ChannelMoments, ChannelNormal, axes_of
 from maniple.operators.operator.axes import activation_axes, present_shape
 from maniple.operators.operator.operator import AbstractOperator, BackwardReads, Initial, Kernels, ParameterSpec
 from maniple.operators.operator.torch_operator import TorchOperator
@@ -220,7 +221,7 @@ class BatchNorm(TorchOperator):
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""
-        from maniple.operators.library.norms.norm_kernels import BATCH_NORM
+        from maniple.operators.library.norms.batch_norm_kernels import BATCH_NORM
 
         return BATCH_NORM
 
@@ -232,40 +233,22 @@ class BatchNorm(TorchOperator):
         """See ``AbstractOperator.compose``."""
         x, running_mean, running_variance, weight, bias = (*operands, None, None)[:5]
         axes, channel = self._axes()
-        eps, momentum = self.eps, self.momentum
-        dims = tuple(axis for axis in range(self.rank) if axis != 1)
+        momentum = self.momentum
         count = prod(extent for name, extent in composition.bound.extents() if name != channel)
-        spread = (1, -1, *(1,) * (self.rank - 2))
-
-        def result(
-            context: TileContext, x: Tensor, m: Tensor, v: Tensor, weight: Tensor | None, bias: Tensor | None
-        ) -> Tensor:
-            del context
-            normal = (x - m.view(spread)) * (v.view(spread) + eps).rsqrt()
-            return _scale(
-                normal, None if weight is None else weight.view(spread), None if bias is None else bias.view(spread)
-            )
-
-        text = f"{axes}, {channel}, {channel}, [{channel}], [{channel}] -> {axes}"
+        normal = ChannelNormal(self.rank, self.eps)
         if not composition.training:
-            found = composition.formula("result", text, result, x, running_mean, running_variance, weight, bias)
+            given = (x, running_mean, running_variance, weight, bias)
             kept = f"{channel} -> {channel}"
             return (
-                found,
+                *composition.primitive("result", normal, given),
                 composition.constant("next_mean", kept, lambda _, old: old.clone(), running_mean),
                 composition.constant("next_var", kept, lambda _, old: old.clone(), running_variance),
             )
         if count < 2:
             raise RequestError("batch_norm: expected more than 1 value per channel when training")
-        mean = composition.formula("mean", f"{axes} -> {channel}", lambda _, x: x.sum(dims) / count, x)
-        variance = composition.formula(
-            "variance",
-            f"{axes}, {channel} -> {channel}",
-            lambda _, x, m: (x - m.view(spread)).square().sum(dims) / count,
-            x,
-            mean,
-        )
-        found = composition.formula("result", text, result, x, mean, variance, weight, bias)
+        (near,) = composition.primitive("mean", ChannelMean(self.rank, count), (x,))
+        mean, variance = composition.primitive("moments", ChannelMoments(self.rank, count), (x, near))
+        found = composition.primitive("result", normal, (x, mean, variance, weight, bias))
         blend = f"{channel}, {channel} -> {channel}"
         next_mean = composition.constant(
             "next_mean", blend, lambda _, old, new: (1 - momentum) * old + momentum * new, running_mean, mean
@@ -275,12 +258,11 @@ class BatchNorm(TorchOperator):
         next_variance = composition.constant(
             "next_var", blend, lambda _, old, new: (1 - momentum) * old + share * new, running_variance, variance
         )
-        return found, next_mean, next_variance
+        return *found, next_mean, next_variance
 
     def _axes(self) -> tuple[str, str]:
         """The factors of the operand, and that of its channels."""
-        axes = activation_axes(self.rank)
-        return " ".join(axes), axes[1]
+        return axes_of(self.rank)
 
 
 def _kept(rank: int, normalized: int) -> str:
