@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from maniple.runtime.transports.gloo import LEAST, GlooTransport
 from maniple.runtime.transports.gloo_fabric import GlooFabric
 from maniple.runtime.transports.transport import LOOPBACK
-
-if TYPE_CHECKING:
-    from maniple.runtime.transports.fabric import Fabric
 
 __all__: list[str] = []
 
@@ -29,11 +24,12 @@ class GlooCollectives(GlooTransport):
 
     def __init__(self, rank: int, size: int, token: str, interface: str = LOOPBACK, *, least: int = LEAST) -> None:
         super().__init__(rank, size, token, interface, least=least)
-        self.fabric: Fabric = GlooFabric(rank, interface, self.note_break)
+        self.calls = GlooFabric(rank, interface, self.note_break)
+        self.fabric = self.calls
 
     def close(self) -> None:
         """See `Transport.close`."""
-        self.fabric.close()
+        self.calls.close()
         super().close()
 
 

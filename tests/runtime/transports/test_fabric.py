@@ -126,9 +126,9 @@ def collectives(size: int, kind: type[GlooCollectives] = GlooCollectives) -> lis
     for end in ends:
         end.connect([other.endpoint for other in ends])
     group = tuple(range(size))
-    addresses = [end.fabric.open(group) for end in ends]
+    addresses = [end.calls.open(group) for end in ends]
     for end in ends:
-        end.fabric.meet(group, addresses)
+        end.calls.meet(group, addresses)
     return ends
 
 
@@ -142,13 +142,13 @@ def test_a_call_that_a_member_leaves_is_an_error_that_names_it(monkeypatch: pyte
         rows = [torch.ones(9), torch.ones(9)]
         over = threading.Semaphore(0)
         begun = [
-            threading.Thread(target=end.fabric.begin, args=(call, row, over.release))
+            threading.Thread(target=end.calls.begin, args=(call, row, over.release))
             for end, row in zip((zero, one), rows, strict=True)
         ]
         for thread in begun:
             thread.start()
         assert all(over.acquire(timeout=TIMEOUT_S) for _ in range(2))
-        one.fabric.begin(call, torch.ones(5_000_000), lambda: ended.append(True))
+        one.calls.begin(call, torch.ones(5_000_000), lambda: ended.append(True))
         zero.close()
         with pytest.raises(RunError, match=r"rank 1: Gloo's all_reduce of ranks 0, 1 broke: .*"):
             await_poll(one)
@@ -163,7 +163,7 @@ def await_poll(transport: Transport) -> None:
 
 def test_closing_waits_for_no_call_that_others_never_begin() -> None:
     zero, one = collectives(2, SharedOrGlooCollectives)
-    zero.fabric.begin(Call("all_reduce", (0, 1), "+"), torch.ones(5_000_000), lambda: None)
+    zero.calls.begin(Call("all_reduce", (0, 1), "+"), torch.ones(5_000_000), lambda: None)
     begun = monotonic()
     zero.close()
     one.close()
