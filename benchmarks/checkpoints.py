@@ -8,7 +8,9 @@ Printed, medians over the rounds:
     fresh, resumed       seconds to make a trainer, and to resume one whose files are not in the page cache
     read                 seconds to read as many bytes from the same disk in one file, not in the cache either
     steps, with a save   seconds of 100 steps, and of 100 with one `save(wait=False)` after the tenth
-    call, copy           seconds that this save kept the program, and those of one copy of all homes
+    call, call again     seconds that this save kept the program, the trainer's first, and those of a further one
+    copy, copy again     those of one copy of all homes into memory that is taken for it, and into the same once more
+    faults, faults again page faults of the thread that called `save`, each of which has the system clear a page
     adopted              seconds of going from data parallelism to a random plan and back; in one memory nothing moves
 """
 
@@ -19,6 +21,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
 from time import perf_counter
 
 import click
@@ -70,16 +73,27 @@ def measure(width: int, folder: Path) -> dict[str, float]:
             trainer.step(x, y)
         found["steps"] = seconds(lambda: [trainer.step(x, y) for _ in range(STEPS)])
 
+        def call(again: str) -> None:
+            before = getrusage(RUSAGE_THREAD).ru_minflt
+            found[f"call{again}"] = seconds(lambda: trainer.save(folder / "saved", wait=False))
+            found[f"faults{again}"] = getrusage(RUSAGE_THREAD).ru_minflt - before
+
         def save_among() -> None:
             for step in range(STEPS):
                 if step == 10:
-                    found["call"] = seconds(lambda: trainer.save(folder / "saved", wait=False))
+                    call("")
                 trainer.step(x, y)
 
         found["with a save"] = seconds(save_among)
         trainer.save(folder / "saved")
+        trainer.step(x, y)
+        call(" again")
+        trainer.save(folder / "saved")
         state = [*trainer.state_dict().values(), *trainer.optimizer_state().values()]
-        found["copy"] = seconds(lambda: [value.clone() for value in state])
+        copies: list[torch.Tensor] = []
+        found["copy"] = seconds(lambda: copies.extend(value.clone() for value in state))
+        found["copy again"] = seconds(lambda: [to.copy_(value) for to, value in zip(copies, state, strict=True)])
+        copies.clear()
         found["adopted"] = seconds(lambda: (trainer.adopt(other), trainer.adopt(plan)))
     drop_cache(folder)
     begun = perf_counter()

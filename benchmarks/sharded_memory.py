@@ -22,6 +22,9 @@ With P bytes of parameters and layers of l bytes, p ranks, and gradients that ar
     DDP         P         2 P              P, buckets P         DDP as_view: no buckets of their own
     FSDP2       P / 2     2 P / 2          P / 2
 
+Every side has what layers give forward, b x width for each of a micro-batch's b samples of a rank: a weight's gradient
+is made of it, so whoever does not compute it again keeps it.
+
 Where gradients are not added up, how many of them are on their way at once in stages 0 to 2 follows from how long tasks
 take, and there is no closed form. Nothing is timed.
 """
@@ -89,17 +92,18 @@ SIDES = (
 )
 
 
-def closed_form(layers: int, layer: int, side: Side) -> float | None:
-    """The bytes of a memory, of equal layers of so many bytes; None where there is no closed form."""
+def closed_form(layers: int, width: int, side: Side) -> float | None:
+    """The bytes of a memory, of equal layers of some width; None where there is no closed form."""
     stage, ranks, added = side.stage, side.ranks, side.micro_batches > 1
     if stage is None or (stage, side.micro_batches) not in IN_USE:
         return None
+    layer, given = 4 * (width * width + width), layers * (BATCH // side.micro_batches) * width * 4
     parameters = float(layers * layer)
     if ranks == 1:  # a gradient is used up before the next is there
-        return 4 * parameters if added else 3 * parameters + layer
+        return (4 * parameters if added else 3 * parameters + layer) + given
     values = parameters / ranks if stage == 3 else parameters
     sums = (parameters if stage == 1 else parameters / ranks) if added else 0
-    return values + 2 * parameters / ranks + sums + IN_USE[stage, side.micro_batches] * layer
+    return values + 2 * parameters / ranks + sums + IN_USE[stage, side.micro_batches] * layer + given
 
 
 class Deep(nn.Module):
@@ -199,7 +203,7 @@ def measured(side: Side, layers: int, width: int) -> dict[str, int]:
 def row_of(side: Side, layers: int, width: int, told: dict[str, int]) -> str:
     """A row of the table."""
     layer, wanted, allocated = 4 * (width * width + width), "", ""
-    closed, ratio = closed_form(layers, layer, side), ""
+    closed, ratio = closed_form(layers, width, side), ""
     if "allocated" in told:
         allocated = f"{told['allocated'] / MIB:,.1f}"
     if closed is not None:

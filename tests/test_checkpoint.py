@@ -6,6 +6,8 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,15 +36,19 @@ def give(step: int, block: Block) -> torch.Tensor:
     return torch.full(block.rect.shape, float(step))
 
 
-def save(path: Path, step: int, files: AbstractFileSystem, keep: int = 2) -> bool:
-    """Write a checkpoint of two memories, as one rank that has both."""
+def save(path: Path, step: int, files: AbstractFileSystem, keep: int = 2, *, late: bool = False) -> bool:
+    """Write a checkpoint of two memories, as one rank that has both; or as two, the one that made it as the last."""
     told = manifest(step)
     saving = checkpoint_saving.make_folder(World.solo(), files, path, told)
     if saving.folder is None:
         return False
-    folder = saving.folder
-    values = dict.fromkeys((0, 1), lambda block: give(step, block))
-    saving.attempt(lambda: checkpoint_saving.write_files(files, folder, told, values, keep))
+    values: dict[int, Callable[[Block], torch.Tensor]] = dict.fromkeys((0, 1), partial(give, step))
+    if late:
+        other, theirs = checkpoint_saving.Saving(saving.folder), {1: values.pop(1)}
+        other.attempt(lambda: checkpoint_saving.write_files(files, other, told, theirs, keep))
+        if other.error:
+            return False
+    saving.attempt(lambda: checkpoint_saving.write_files(files, saving, told, values, keep))
     return not saving.error
 
 
@@ -82,9 +88,8 @@ def test_each_file_is_on_storage_before_it_has_its_name(tmp_path: Path) -> None:
     name = "checkpoint-0000001"
     assert said == [
         f"make_folder {name}",
-        *(each for file in (MANIFEST,) for each in _written(file, name)),
         f"sync_folder {tmp_path.name}",
-        *(each for file in ("memory-0.safetensors", "memory-1.safetensors") for each in _written(file, name)),
+        *(each for file in (MANIFEST, *(f"memory-{n}.safetensors" for n in (0, 1))) for each in _written(file, name)),
         f"sync_folder {name}",
         f"sync_folder {tmp_path.name}",
     ]
@@ -101,13 +106,14 @@ def test_so_many_stay_as_were_wanted(tmp_path: Path) -> None:
     assert step_of(tmp_path) == 3
 
 
-def test_whatever_operation_fails_a_whole_checkpoint_is_found_and_the_next_is_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_whatever_operation_fails_a_whole_checkpoint_is_found_and_the_next_is_saved(tmp_path: Path, late: bool) -> None:
     for at in range(operations(tmp_path)):
         path = tmp_path / f"full {at}"
         for step in range(2):
             assert save(path, step, FailingFiles(-1))
         files = FailingFiles(at, "full")
-        saved = save(path, 2, files)
+        saved = save(path, 2, files, late=late)
         assert step_of(path) == 2 if saved else step_of(path) in {1, 2}
         files.free()
         assert save(path, 3, files)
@@ -118,14 +124,15 @@ def test_whatever_operation_fails_a_whole_checkpoint_is_found_and_the_next_is_sa
         assert len(numbered(path)) <= 2
 
 
-def test_a_machine_that_goes_off_at_any_operation_has_the_last_whole_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_machine_that_goes_off_at_any_operation_has_the_last_whole_one(tmp_path: Path, late: bool) -> None:
     """What was not synchronized is lost then, names and bytes."""
     for at in range(operations(tmp_path)):
         path = tmp_path / f"off {at}"
         for step in range(2):
             assert save(path, step, FailingFiles(-1))
         with pytest.raises(Gone):
-            save(path, 2, FailingFiles(at, "off"))
+            save(path, 2, FailingFiles(at, "off"), late=late)
         assert step_of(path) in {1, 2}
         assert save(path, 3, FailingFiles(-1))
         assert step_of(path) == 3

@@ -83,9 +83,9 @@ def test_what_the_runtime_does_not_know_of_is_measured(monkeypatch: pytest.Monke
     allocate = Memory._bytes
     more: list[torch.Tensor] = []
 
-    def wasteful(self: Memory, name: str, size: int, arena: object) -> torch.Tensor:
+    def wasteful(self: Memory, name: str, size: int, *given: object) -> torch.Tensor:
         more.append(torch.ones(size, dtype=torch.int8))
-        return allocate(self, name, size, arena)  # type: ignore[arg-type]
+        return allocate(self, name, size, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Memory, "_bytes", wasteful)
     world = World.solo(cores=1)

@@ -146,6 +146,59 @@ def test_steps_while_a_checkpoint_is_written_change_nothing_in_it(tmp_path: Path
         assert any(not torch.equal(saved[name], changed[name]) for name in saved)
 
 
+class Threads(FailingFiles):
+    """A disk that notes which thread asks for what."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+        self.asked: list[tuple[str, bool]] = []
+
+    def _do(self, what: str) -> None:
+        self.asked.append((what.split(maxsplit=1)[0], threading.current_thread().name.startswith("saves ")))
+        super()._do(what)
+
+
+def test_a_save_that_waits_for_nothing_leaves_all_that_waits_for_storage_to_its_thread(tmp_path: Path) -> None:
+    """The program's thread makes folders and copies; copies go into memory that the first of them took."""
+
+    def body(world: World) -> None:
+        with new(world, OPTIMIZERS[2]) as trainer:
+            trainer._files = files = Threads()
+            places = []
+            for step in range(3):
+                train(trainer, step, step + 1)
+                assert trainer.save(tmp_path / "a" / "b", wait=False, keep=1).wait()
+                assert trainer._homes is not None
+                copies = trainer._homes._copies
+                assert copies is not None
+                places.append({copy.data_ptr() for held in copies._copies.values() for _, _, copy in held})
+            assert len(places[0]) > 4
+            assert places == [places[0]] * 3
+            assert {what for what, inside in files.asked if not inside} <= {"make_folder"}
+            assert {what for what, inside in files.asked if inside} >= {"create", "sync", "rename", "sync_folder"}
+
+    on_ranks(2, body)
+    assert [read_manifest(folder).step for _, folder in numbered(tmp_path / "a" / "b")] == [3]
+
+
+def test_a_checkpoint_after_a_plan_was_adopted_is_of_the_new_homes(tmp_path: Path) -> None:
+    def body(world: World) -> dict[str, torch.Tensor]:
+        with new(world, OPTIMIZERS[2]) as trainer:
+            train(trainer, 0, 1)
+            assert trainer.save(tmp_path, wait=False).wait()
+            trainer.adopt(plan_of(world, 9))
+            train(trainer, 1, 2)
+            saved = everything(trainer)
+            assert trainer.save(tmp_path, wait=False).wait()
+            train(trainer, 2, 3)
+        with mp.Trainer.resume(tmp_path, network(), world=world) as trainer:
+            assert trainer.plan == plan_of(world, 9)
+            assert_same(everything(trainer), saved)
+        return saved
+
+    on_ranks(2, body)
+
+
 def test_two_savings_follow_one_another_and_closing_waits_for_the_last(tmp_path: Path) -> None:
     def body(world: World) -> None:
         with new(world) as trainer:

@@ -91,6 +91,14 @@ def _adam(
             square[i] = beta2 * square[i] + share2 * slope * slope
             most_square[i] = max(most_square[i], square[i])
             value[i] = own - size * mean[i] / (np.sqrt(most_square[i]) * root + eps)
+    elif most == np.inf and joined == 0.0:  # what neither changes takes no time
+        for i in range(value.size):
+            slope = gradient[i] * factor
+            first = beta1 * mean[i] + share1 * slope
+            second = beta2 * square[i] + share2 * slope * slope
+            mean[i] = first
+            square[i] = second
+            value[i] = value[i] * kept - size * first / (np.sqrt(second) * root + eps)
     else:
         for i in range(value.size):
             own = value[i] * kept

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from maniple.process.huge_pages import PAGE
+from maniple.process.malloc_tuning import MAPPED_BYTES
+from maniple.runtime.storage import host_bytes
 from maniple.runtime.storage.copy_kernels import to_host, torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
@@ -61,7 +64,8 @@ class Memory:
 
     def allocate(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Allocate storage for a rectangle of a region, whatever mode or default device the caller is in."""
-        return self._make(region, rect, None)
+        size = rect.volume * region.itemsize
+        return self._shape(self._bytes(region.name, size, None, MAPPED_BYTES), region, rect)
 
     def block(self, size: int, *, shared: bool) -> torch.Tensor:
         """Give bytes in which instances are given places that live within a run; it goes when nobody refers to it.
@@ -135,7 +139,8 @@ class Memory:
             rect: what it has room for.
         """
         # Whatever lasts may be written by any rank in a later program.
-        storage = self._make(region, rect, self.arena)
+        size = rect.volume * region.itemsize
+        storage = self._shape(self._bytes(region.name, size, self.arena), region, rect)
         value = self._filled.get(region.id, 0)
         self.write(lambda: storage.fill_(value))
         if region.id in self._kept:
@@ -183,6 +188,23 @@ class Memory:
         self.device.tasks.submit(lambda: copied.append(to_host(place)), [self.device.written]).wait()
         return copied[0]
 
+    def copy_out(self, blocks: Iterable[tuple[LogicalRegion, Rect, torch.Tensor]]) -> None:
+        """Copy rectangles of lasting instances to places on the host, while no task uses them; see `read`.
+
+        Args:
+            blocks: of each its region, the rectangle and its place.
+        """
+        pairs = [(self.view(region, rect), target) for region, rect, target in blocks]
+
+        def copy() -> None:
+            for place, target in pairs:
+                target.copy_(place)
+
+        if self.device is None:
+            copy()
+        else:
+            self.device.tasks.submit(copy, [self.device.written]).wait()
+
     def forget(self, region: LogicalRegion) -> None:
         """Free the lasting instance of a region that nothing will name again."""
         self._filled.pop(region.id, None)
@@ -198,15 +220,13 @@ class Memory:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
-    def _make(self, region: LogicalRegion, rect: Rect, arena: Arena | None) -> torch.Tensor:
-        return self._shape(self._bytes(region.name, rect.volume * region.itemsize, arena), region, rect)
-
-    def _bytes(self, name: str, size: int, arena: Arena | None) -> torch.Tensor:
+    def _bytes(self, name: str, size: int, arena: Arena | None, least: int = PAGE) -> torch.Tensor:
+        """Make storage; of the host's own memory as many bytes as `least` lie on huge pages."""
         with torch.inference_mode(mode=False):
             if self.device is not None:
                 storage = self.device.allocate((size,), torch.int8)
             elif arena is None:
-                storage = torch.empty(size, dtype=torch.int8, device="cpu")
+                storage = host_bytes.take(size, least)
             else:
                 storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:

@@ -382,7 +382,7 @@ class Trainer(TrainerInterchange):
         self._telling.forget()
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
-        self._last = None
+        self._last, self._homes = None, None
         drop_weights(self._weights, self._runtime.memories)
 
     def __enter__(self) -> Self:

@@ -115,7 +115,7 @@ class TrainerAdoption(TrainerCheckpoint):
             raise
         self._runtime.retire([each.replay for each in self._loaded.values()])
         self._loaded.clear()
-        self._last = None
+        self._last, self._homes = None, None
         moved = self._move(turns, roomy, covers)
         self.plan, self.machine, self._weights, self._load, self._loaded = plan, machine, new, load, loaded
         self._limit = limit

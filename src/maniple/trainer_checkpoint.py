@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from maniple import checkpoint, checkpoint_saving
-from maniple.checkpoint import Manifest, files_of, read_manifest
+from maniple.checkpoint import Manifest, read_manifest
 from maniple.checkpoint_saving import Saving
+from maniple.home_files import HomeFiles
 from maniple.memory_use import checked_limit
 from maniple.operators.lowering.weight import drop_weights
 from maniple.operators.plan.plan import Plan
@@ -23,7 +24,6 @@ from maniple.process.inventory import announce
 from maniple.runtime.control.world import World, current
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.storage.block_file import BlockReader
-from maniple.runtime.storage.copy_kernels import to_host
 from maniple.torch_compilation import checked_compilation
 from maniple.trainer_inspection import TrainerInspection
 
@@ -62,6 +62,8 @@ class TrainerCheckpoint(TrainerInspection):
     _steps_before: int
     _files: AbstractFileSystem = Disk()
     _saving: Saving | None = None
+    _homes: HomeFiles | None = None
+    """What its checkpoints share, once it has saved one and until it adopts a plan."""
     _asked: int | None = None
     """The most bytes of each memory, as the program has said last."""
     _compiled: bool = False
@@ -99,15 +101,17 @@ class TrainerCheckpoint(TrainerInspection):
         self._call(f"save({folder}) at step {self._steps}, keep {keep}: {manifest.position} {manifest.scalars}")
         self._await_saving()
         self._drain()
-        self._saving = saving = checkpoint_saving.make_folder(self._world, self._files, folder, manifest)
+        last = None if self._saving is None else self._saving.folder
+        self._saving = saving = checkpoint_saving.make_folder(self._world, self._files, folder, manifest, last)
         if saving.folder is None:
             self._say(saving.error)
             return saving
-        values = {memory: self._give(memory) for memory in self._runtime.memories}
-        if not wait:
-            values = {memory: self._copy(memory, manifest, give) for memory, give in values.items()}
+        if wait:
+            values = {memory: self._give(memory) for memory in self._runtime.memories}
+        else:
+            values = dict.fromkeys(self._runtime.memories, self._home_files().copy(self._runtime.memories))
         files, made, get_on = self._files, saving.folder, self._world.headway.step
-        work = lambda: checkpoint_saving.write_files(files, made, manifest, values, keep, get_on)  # noqa: E731
+        work = lambda: checkpoint_saving.write_files(files, saving, manifest, values, keep, get_on)  # noqa: E731
         if not wait:
             saving.write(work)
             return saving
@@ -131,10 +135,10 @@ class TrainerCheckpoint(TrainerInspection):
             self._saving.wait()
 
     def _manifest(self, data: Any, scalars: dict[str, Any]) -> Manifest:
-        position = data.position() if hasattr(data, "position") else data
+        position, homes = data.position() if hasattr(data, "position") else data, self._home_files()
         return Manifest(
             graph=self.graph.name,
-            fingerprint=self.graph.fingerprint(),
+            fingerprint=homes.fingerprint,
             optimizer=plain_optimizer(self._optimizer),
             hyper=self.hyper.rows(),
             seed=self._seed,
@@ -142,8 +146,8 @@ class TrainerCheckpoint(TrainerInspection):
             updates=self._steps_before + self._steps,
             position=_plain("data", position),
             scalars=_plain("scalars", scalars),
-            plan=self.plan.to_json(),
-            files=files_of(self._weights),
+            plan=homes.plan,
+            files=homes.files,
         )
 
     def _give(self, number: int) -> Callable[[Block], torch.Tensor]:
@@ -157,14 +161,11 @@ class TrainerCheckpoint(TrainerInspection):
 
         return give
 
-    def _copy(
-        self, number: int, manifest: Manifest, give: Callable[[Block], torch.Tensor]
-    ) -> Callable[[Block], torch.Tensor]:
-        """What gives copies of these blocks, made now."""
-        blocks = (block for each in manifest.files if each.memory == number for block in each.blocks)
-        seen = self._runtime.memories[number].device is None
-        copies = {block: to_host(give(block)) if seen else give(block) for block in blocks}
-        return copies.pop
+    def _home_files(self) -> HomeFiles:
+        """What checkpoints of the present homes share."""
+        if self._homes is None:
+            self._homes = HomeFiles(self.graph, self.plan, self._weights)
+        return self._homes
 
     @classmethod
     def resume(

@@ -315,3 +315,51 @@ def test_what_no_half_stands_for_is_refused() -> None:
         Simulation(graph, machine, plan)
     with pytest.raises(mp.RequestError, match=r"semantics\.precision: expected .*precision=bf16"):
         mp.search(network(), machine, semantics={"precision": "fp8"})
+
+
+def whole(least: int, most: int, *shape: int, seed: int) -> torch.Tensor:
+    """Whole numbers."""
+    return torch.randint(least, most + 1, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def exact(half: torch.dtype) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Parameters of two layers, and a batch, of which every float32 sum of a step is exact in whatever order.
+
+    All are small multiples of 1/2, and what is wanted is near to what is given, so that gradients have few digits.
+    What the layers give, their gradients and those of weights need more digits than a half has.
+    """
+    held = {"l1.weight": whole(-8, 8, 10, 6, seed=1) / 2, "l1.bias": whole(-8, 8, 10, seed=2)}
+    held |= {"l2.weight": whole(-8, 8, 4, 10, seed=3) / 2, "l2.bias": whole(-8, 8, 4, seed=4)}
+    x, double = whole(-31, 31, 8, 6, seed=5), {name: value.double() for name, value in held.items()}
+    hidden = F.relu(F.linear(x.double(), double["l1.weight"], double["l1.bias"]).to(half)).double()
+    complete = F.linear(hidden, double["l2.weight"], double["l2.bias"])
+    assert (complete.to(half) != complete).any()
+    return held, x, complete.to(half).float() - whole(-7, 7, 8, 4, seed=6)
+
+
+@pytest.mark.parametrize("precision", HALVES)
+def test_where_float32_sums_are_exact_plans_of_a_precision_give_the_same_bits(precision: str) -> None:
+    """So sums are in float32 and rounded once, however a plan cuts them: nothing else tells two plans apart."""
+    held, x, y = exact(HALVES[precision])
+
+    def linear() -> mp.Graph:
+        graph = mp.Graph("exact sums")
+        hidden = graph.relu(graph.linear(graph.input("x", (8, 6)), 10, name="l1"))
+        graph.loss(graph.mse_loss(graph.linear(hidden, 4, name="l2"), graph.input("y", (8, 4))))
+        return graph
+
+    def body(here: World, seed: int) -> tuple[float, dict[str, torch.Tensor]]:
+        given, scale = {"precision": precision}, mp.optim.LossScale(init_scale=1024.0)
+        plan = mp.search(linear(), host_machine(here), strategy="random", seed=seed, semantics=given)
+        optimizer = mp.SGD(2.0**-6, momentum=0.5, loss_scale=scale)
+        with mp.Trainer(linear(), plan, optimizer=optimizer, world=here) as trainer:
+            trainer.load_state_dict(held)
+            return trainer.step(x=x, y=y), {**trainer.parameters(), **trainer.optimizer_state()}
+
+    (loss, wanted), *_ = run_on_ranks(1, lambda here: body(here, 0))
+    gradient = wanted["l2.weight.momentum"]
+    assert (gradient.to(HALVES[precision]) != gradient).any()
+    for seed, world in enumerate(WORLDS[1:] * 2):
+        for found, state in run_on_ranks(world[0], lambda here, seed=seed: body(here, seed), processors=world[1]):
+            assert found == loss
+            assert not [name for name, value in wanted.items() if not torch.equal(state[name], value)]

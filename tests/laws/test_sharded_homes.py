@@ -8,6 +8,8 @@ With p ranks, values, gradients and AdamW's two states of P bytes each, layers o
     3       P / p     2 P / p   P / p               2.5 l
     3       P / p     2 P / p   none: not cut       2 l
 
+In all of them there is what layers give forward for the samples of a micro-batch, of which weights' gradients are made.
+
 In stages 1 and 2 without accumulation no launch waits for its turn, and how many gradients are on their way at once
 follows from how long tasks take.
 """
@@ -58,13 +60,13 @@ def planned(graph: mp.Graph, machine: Machine, stage: int, micro_batches: int = 
 
 def closed_form(graph: mp.Graph, ranks: int, stage: int, micro_batches: int) -> float:
     """The bytes of a memory; see above."""
-    layer = 4 * (WIDTH * WIDTH + WIDTH)
+    layer, given = 4 * (WIDTH * WIDTH + WIDTH), LAYERS * (graph.batch // ranks // micro_batches) * WIDTH * 4
     parameters = LAYERS * layer
     if ranks == 1:  # a gradient is used up before the next is there
-        return (4 if micro_batches > 1 else 3) * parameters + layer * (micro_batches == 1)
+        return (4 if micro_batches > 1 else 3) * parameters + layer * (micro_batches == 1) + given
     values = parameters / ranks if stage == 3 else parameters
     sums = (parameters if stage == 1 else parameters / ranks) if micro_batches > 1 else 0
-    return values + 2 * parameters / ranks + sums + IN_USE[stage, micro_batches] * layer
+    return values + 2 * parameters / ranks + sums + IN_USE[stage, micro_batches] * layer + given
 
 
 def hosts(ranks: int) -> Iterator[Machine]:
