@@ -2,11 +2,13 @@
 
     python benchmarks/spectrain.py train OUT.jsonl            every run that OUT lacks; the same command goes on
     python benchmarks/spectrain.py train OUT.jsonl --table    prints what OUT has, mean and spread over seeds
+    python benchmarks/spectrain.py train OUT.jsonl --write    puts that into docs/explanation/pipelines.md
     python benchmarks/spectrain.py speed                      prints the simulated table; nothing is timed
 
 `train` has two tasks, from what is at hand: scikit-learn's digits, and the next byte of the text of Python's standard
 library. Their networks are rows of residual blocks, a stage each. All runs of a task and a rate have the same batches
-and first weights by seed. What they take is no figure: 16 stages are threads of one process.
+and first weights by seed; under 2bw a mini-batch is cut into as many micro-batches as there are stages. What they take
+is no figure: 16 stages are threads of one process. `benchmarks/spectrain_results.jsonl` has the runs that were made.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -35,7 +38,12 @@ from maniple.strategies.simulation.simulation import Simulation
 
 BATCH, WIDTH, CONTEXT, TEXT_BYTES = 32, 32, 16, 2_000_000
 SYNCHRONOUS = "synchronous"
-RULES = (SYNCHRONOUS, "latest", "stash", "spectrain", "nesterov")
+RULES = (SYNCHRONOUS, "latest", "stash", "2bw", "spectrain", "nesterov")
+PUBLISHED = RULES[:5]
+"""At every depth; the other predictors, and AdamW, at `MIDDLE` stages with `FEW` seeds."""
+MIDDLE, FEW = 8, 3
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "pipelines.md"
+BEGIN, END = "<!-- benchmarks/spectrain.py: begin -->", "<!-- benchmarks/spectrain.py: end -->"
 DEPTHS, SEEDS, STEPS = (4, 8, 16), 5, {"digits": 1500, "text": 3000}
 RATES = {"digits": (0.02, 0.05), "text": (0.02, 0.05)}
 MODELS = ("vgg16", "resnet152", "inception_v4", "snn", "transformer", "residual_lstm")
@@ -68,15 +76,16 @@ class Run:
 
 
 def wanted(datas: list[str], depths: list[int], rules: list[str], seeds: int, steps: int | None) -> Iterator[Run]:
-    """All runs: the rules by descent with momentum, and at 8 stages by AdamW with fewer seeds."""
-    for data in datas:
-        count = steps or STEPS[data]
-        for stages in depths:
-            for rule in rules:
-                for lr in RATES[data]:
-                    yield from (Run(data, stages, rule, "sgd", lr, seed, count) for seed in range(seeds))
-        for rule in rules if 8 in depths else ():
-            yield from (Run(data, 8, rule, "adamw", 1e-3, seed, count) for seed in range(min(3, seeds)))
+    """All runs: the rules by descent with momentum, and at 8 stages other predictors and AdamW with fewer seeds.
+
+    Seed by seed and depth by depth, so that a file that ends early compares all rules.
+    """
+    for stages, seed, data in product(depths, range(seeds), datas):
+        count, few = steps or STEPS[data], stages == MIDDLE and seed < FEW
+        for lr, rule in product(RATES[data], rules):
+            if rule in PUBLISHED or few:
+                yield Run(data, stages, rule, "sgd", lr, seed, count)
+        yield from (Run(data, stages, rule, "adamw", 1e-3, seed, count) for rule in rules if few)
 
 
 @cache
@@ -122,14 +131,17 @@ def network(data: str, stages: int) -> tuple[mp.Graph, list[list[str]]]:
     return g, [names[first:last] for first, last in zip([0, *ends], ends, strict=False)]
 
 
-def planned(graph: mp.Graph, stages: list[list[str]], machine: mp.Machine, rule: str) -> mp.Plan:
+def planned(graph: mp.Graph, stages: list[list[str]], machine: mp.Machine, rule: str, parts: int = 0) -> mp.Plan:
     """Stage i on processor i, without a flush by a rule; or each mini-batch by itself."""
     place = {name: number for number, own in enumerate(stages) for name in own}
     operators = tuple((node.name, whole(graph, node, place[node.name])) for node in graph.nodes)
     plan = complete(Problem(graph, machine), "by hand", operators)
     if rule == SYNCHRONOUS:
         return plan
-    return replace(plan.with_pipeline(stages, order="asynchronous", micro_batches=1), semantics=(("weights", rule),))
+    parts = (parts or len(stages)) if rule == "2bw" else 1
+    return replace(
+        plan.with_pipeline(stages, order="asynchronous", micro_batches=parts), semantics=(("weights", rule),)
+    )
 
 
 def train(run: Run) -> dict[str, object]:
@@ -181,22 +193,31 @@ def done(place: Path) -> dict[Run, dict[str, object]]:
 
 
 def table(found: dict[Run, dict[str, object]]) -> str:
-    """Mean and spread (standard deviation) over seeds, of losses and accuracies, of the runs that did not diverge."""
-    groups: dict[Run, list[dict[str, object]]] = {}
+    """Mean and spread (standard deviation) over seeds of losses and accuracies, a column for each rule."""
+    every = set(wanted(sorted(STEPS), list(DEPTHS), list(RULES), SEEDS, None))
+    lines = [f"{len(every & found.keys())} of the {len(every)} runs were made.", ""]
+    lines += ["| task | stages | optimizer | rate | | " + " | ".join(RULES) + " |", "|---" * (5 + len(RULES)) + "|"]
+    groups: dict[Run, dict[str, list[dict[str, object]]]] = {}
     for run, told in found.items():
-        groups.setdefault(replace(run, seed=0), []).append(told)
-    lines = ["| task | stages | optimizer | rate | rule | seeds | diverged | loss | accuracy % |", "|---" * 9 + "|"]
-    order = {rule: place for place, rule in enumerate(RULES)}
-    for run in sorted(groups, key=lambda one: (one.data, one.stages, one.optimizer, one.lr, order.get(one.rule, 9))):
-        told = [one for one in groups[run] if one["loss"] is not None]
-        cells = [run.data, run.stages, run.optimizer, f"{run.lr:g}", run.rule, len(groups[run])]
-        cells.append(len(groups[run]) - len(told))
+        groups.setdefault(replace(run, seed=0, rule=""), {}).setdefault(run.rule, []).append(told)
+    for run in sorted(groups, key=lambda one: (one.data, one.stages, one.optimizer, one.lr, one.steps)):
         for what, scale in (("loss", 1.0), ("accuracy", 100.0)):
-            values = [scale * float(str(one[what])) for one in told]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{statistics.fmean(values):.3f} ± {spread:.3f}" if values else "")
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+            cells = [run.data, str(run.stages), run.optimizer, f"{run.lr:g}", "loss" if scale == 1.0 else "accuracy %"]
+            cells += [_spread(groups[run].get(rule, []), what, scale) for rule in RULES]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _spread(told: list[dict[str, object]], what: str, scale: float) -> str:
+    """Mean and standard deviation of the runs that did not diverge, how many there are, and how many did."""
+    values = [scale * float(str(one[what])) for one in told if one[what] is not None]
+    if not told:
+        return ""
+    diverged = f", {len(told) - len(values)} diverged" if len(values) < len(told) else ""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    digits = 3 if scale == 1.0 else 1
+    found = f"{statistics.fmean(values):.{digits}f} ± {spread:.{digits}f} " if values else ""
+    return f"{found}({len(told)}{diverged})"
 
 
 def speed(machine: mp.Machine, names: list[str]) -> Iterator[str]:
@@ -233,6 +254,7 @@ def main() -> int:
     training.add_argument("--seeds", type=int, default=SEEDS)
     training.add_argument("--steps", type=int, help="of each run; by default as many as the task has")
     training.add_argument("--table", action="store_true", help="print what there is, and run nothing")
+    training.add_argument("--write", action="store_true", help="put what there is into the page, and run nothing")
     simulated = commands.add_parser("speed")
     simulated.add_argument("--machine", default="p100x4")
     simulated.add_argument("--models", nargs="+", default=list(MODELS))
@@ -242,13 +264,17 @@ def main() -> int:
             print(line, flush=True)
         return 0
     found = done(given.out)
-    runs = () if given.table else wanted(given.data, given.stages, given.rules, given.seeds, given.steps)
+    runs = () if given.table or given.write else wanted(given.data, given.stages, given.rules, given.seeds, given.steps)
     for run in runs:
         if run not in found:
             found[run] = train(run)
             with given.out.open("a") as file:
                 file.write(json.dumps(found[run]) + "\n")
     print(table(found))
+    if given.write:
+        text = PAGE.read_text(encoding="utf-8")
+        head, tail = text.split(BEGIN)[0], text.split(END)[1]
+        PAGE.write_text(f"{head}{BEGIN}\n{table(found)}\n{END}{tail}", encoding="utf-8")
     return 0
 
 

@@ -258,7 +258,7 @@ class Expansion:
     def _assign(self, number: int) -> None:
         """Give a buffer its next value."""
         given, buffer = self.graph.assignments[number], self.held[self._tensors[number].name]
-        value, lag = (self._regions.value(given), 0) if self.run is None else self.run.given(given)
+        value, lag = (self._regions.value(given), 0) if self.run is None else self.run.given(number)
         self._launches.append(replace(assign_launch(buffer, value), lag=lag))
 
     def _act_on_weight(self, action: Action, script: Script, optimizer: AbstractOptimizer | None) -> None:

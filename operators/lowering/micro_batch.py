@@ -8,16 +8,17 @@ Seven samples in three micro-batches; a linear layer whose samples are split ove
     region linear#j   [0:3]          [0:2]     [0:2]         of its own, from 0, as long as the largest micro-batch
 
 An operator is cut if it has one factor that counts samples, and it exchanges nothing over it. Any other runs whole,
-once for all micro-batches; so does what prepares inputs that each micro-batch reads whole. A tensor is kept apart, in a
-region for each micro-batch, if the operator that writes it and all that read it are cut along its samples; else it is
-one region, of which each micro-batch may write or read a part. An input, which no operator writes, is kept apart in the
-same way: its parts arrive one by one.
+once for all micro-batches; so does what prepares inputs that each micro-batch reads whole. What gives to none, as what
+counts steps for a buffer, *follows* them all. A tensor is kept apart, in a region for each micro-batch, if the operator
+that writes it and all that read it are cut along its samples; else it is one region, of which each micro-batch may
+write or read a part. An input, which no operator writes, is kept apart in the same way: its parts arrive one by one.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from maniple.operators.graph.differentiation import find_needed
 from maniple.operators.rules.tile import split_range
 
 if TYPE_CHECKING:
@@ -55,11 +56,13 @@ class MicroBatches:
         self._axes: dict[tuple[int, TensorRole, int], int] = {}
         self._factors: dict[int, str] = {}
         self._first_differs: set[int] = set()
+        self._following: frozenset[int] = frozenset()
         if self.count > 1:
             for node in graph.nodes:
                 self._cut(node)
             for node in self._prepared():
                 self._factors.pop(node.id, None)
+            self._following = self._find_following()
         self._written = {
             result: self.axis(node, "result", place)
             for node in graph.nodes
@@ -72,6 +75,10 @@ class MicroBatches:
     def is_cut(self, node: Node) -> bool:
         """Whether a node runs once for each micro-batch."""
         return node.id in self._factors
+
+    def follows(self, node: Node) -> bool:
+        """Whether a node runs whole, and no micro-batch reads what it gives: a buffer gets it when all are through."""
+        return node.id in self._following
 
     def parts(self, node: Node) -> range:
         """The numbers of the micro-batches for which a node runs."""
@@ -189,6 +196,18 @@ class MicroBatches:
                 found[writer.id] = writer
                 wanted += [before for before in writer.operands if before is not None]
         return list(found.values())
+
+    def _find_following(self) -> frozenset[int]:
+        """The nodes that run whole and give only to each other and to buffers."""
+        loss, found = self._graph.loss_tensor, set[int]()
+        ends = [*self._graph.assignments.values(), *([] if loss is None else [loss])]
+        read = {loss}
+        for node in reversed(find_needed(self._graph, ends)):
+            if node.id in self._factors or not read.isdisjoint(node.results):
+                read.update(node.operands)
+            else:
+                found.add(node.id)
+        return frozenset(found)
 
     def _read_along(self, tensor: int) -> int | None:
         """The dimension along which all micro-batches that read an input take their samples of it."""

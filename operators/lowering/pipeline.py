@@ -21,7 +21,6 @@ from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.pipeline_order.flush import sequential
 from maniple.operators.pipeline_order.lockstep import in_lockstep
 from maniple.operators.pipeline_order.stage_graph import StageGraph
-from maniple.operators.pipeline_order.version_rule import lag
 from maniple.operators.plan.pipeline_plan import stages_of
 from maniple.operators.plan.version_semantics import version_rule
 from maniple.process.error import RequestError
@@ -170,8 +169,7 @@ class Passes:
             return self._without_flush(self._pipeline.rule)
         lanes = [[found for action in lane for found in self._of(action)] for lane in self._pipeline.order.lanes]
         for node in self._free:
-            lanes.append([Pass("forward", node.id, ALL, f"{node.name}.forward of all micro-batches")])
-            lanes.append([Pass("backward", node.id, ALL, f"{node.name}.backward of all micro-batches")])
+            lanes += [[_whole(node, "forward")], [_whole(node, "backward")]]
         if self._pipeline.order.stages == self._parts.count == 1:
             return lanes[0]  # as the operators stand in the graph
         needs = self._needs([found for lane in lanes for found in lane])
@@ -186,38 +184,48 @@ class Passes:
     def _without_flush(self, rule: VersionRule) -> list[Pass]:
         """What prepares inputs, and then micro-batch by micro-batch forward of all stages, and backward of all.
 
-        Mini-batches that are not cut are one micro-batch each, and every stage is at another: the first goes backward
-        first, so that it reads gradients before the stage behind it writes those of the next. Else all go backward with
-        the same micro-batch, the last first, and forward with one as many further as stages follow.
+        What follows all micro-batches comes when its stage has had forward of the last. Mini-batches that are not cut
+        are one micro-batch each, and every stage is at another: the first goes backward first, so that it reads
+        gradients before the stage behind it writes those of the next. Else all go backward with the same micro-batch,
+        the last first, and then forward with the next that they have not had.
         """
-        stages, count = sorted(self._stages), self._parts.count
+        stages, count = range(1 + max(self._pipeline.stages.values())), self._parts.count
         self._check_flow(rule, len(stages))
-        found = [Pass("forward", node.id, ALL, f"{node.name}.forward of all micro-batches") for node in self._free]
+        following = [node for node in self._free if self._parts.follows(node)]
+        found = [_whole(node, "forward") for node in self._free if node not in following]
         for turn in range(count):
+            forward, backward = list[Pass](), list[Pass]()
             for stage in stages:
-                part = (turn + lag(stage, len(stages))) % count if rule.adds else turn
-                found += self._of_stage(stage, "F", part)
+                part = (turn + rule.ahead(stage, len(stages))) % count if rule.adds else turn
+                forward += self._of_stage(stage, "F", part)
+                if part == count - 1:
+                    own = [node for node in following if self._pipeline.stages[node.name] == stage]
+                    forward += [_whole(node, "forward") for node in own]
             for stage in reversed(stages) if rule.adds else stages:
-                found += self._of_stage(stage, "B", turn)
+                backward += self._of_stage(stage, "B", turn)
+            found += [*backward, *forward] if rule.adds else [*forward, *backward]
         return found
 
     def _of_stage(self, stage: int, kind: str, part: int) -> Iterator[Pass]:
         """The passes of a stage without a flush."""
-        does, number, nodes = ("forward" if kind == "F" else "backward"), part, self._stages[stage]
+        does, number, nodes = ("forward" if kind == "F" else "backward"), part, self._stages.get(stage, [])
         if self._parts.count == 1:
             number = ALL
         for node in nodes if kind == "F" else reversed(nodes):
             yield Pass(does, node.id, number, f"{stage}{kind}{part} ({node.name}.{does})")
 
     def _check_flow(self, rule: VersionRule, stages: int) -> None:
-        """Refuse too few samples, and what runs whole, once for all micro-batches, unless it prepares inputs."""
+        """Refuse too few samples, and what runs whole and reads what micro-batches give, unless it follows them."""
         if rule.adds and self._parts.count < stages:
             raise RequestError(
                 f"batch: expected at least {stages} samples, a micro-batch for each stage, under semantics.weights "
                 f"{rule.name}; got {self._parts.count}"
             )
-        given = {tensor.id for tensor in self._graph.inputs}
+        buffers = [tensor for tensor in self._graph.lasting if tensor.kind == "buffer"]
+        given = {tensor.id for tensor in (*self._graph.inputs, *buffers)}
         for node in self._free:
+            if self._parts.follows(node):
+                continue
             if not given.issuperset(operand for operand in node.operands if operand is not None):
                 raise RequestError(
                     f"plan: pipeline.micro_batches: {node.name} is not cut into micro-batches and runs whole, for "
@@ -307,6 +315,11 @@ class Passes:
                 "semantics batch_norm=local_stats takes them of each micro-batch"
             )
         return f"\n  whole, as they have no samples of their own to cut: {whole}" if whole else ""
+
+
+def _whole(node: Node, kind: str) -> Pass:
+    """A pass of what runs whole."""
+    return Pass(kind, node.id, ALL, f"{node.name}.{kind} of all micro-batches")
 
 
 def _merge(lanes: Sequence[Sequence[Pass]], needs: Mapping[Pass, Sequence[Pass]]) -> list[Pass]:

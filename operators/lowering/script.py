@@ -172,11 +172,15 @@ def training_script(
     waits = optimizer is not None and needs_squares(graph, optimizer)
     actions = [Action("hyper", 0)] if enters else []
     parts = MicroBatches(graph) if pipeline is None else pipeline.parts
-    followed = _later(graph, forms, _followed(graph, forms, passes, waits=waits), working)
+    told = _followed(graph, forms, passes, waits=waits, last=lives is not None)
+    followed = _later(graph, forms, told, working)
     following = _with_copies(graph, forms, _with_parts(graph, forms, parts, followed, lives))
-    actions += [*_arrivals(graph, parts), *(following if lives is None else _with_predictions(graph, lives, following))]
-    actions += [Action("rescale", 0)] if scaled else []
-    actions += [Action("assign", buffer) for buffer in graph.assignments]
+    actions += _arrivals(graph, parts)
+    if lives is None:
+        actions += [*following, *([Action("rescale", 0)] if scaled else [])]
+        actions += [Action("assign", buffer) for buffer in graph.assignments]
+    else:
+        actions += _with_assignments(graph, lives, _with_predictions(graph, lives, following))
     return Script(tuple(nodes), tuple(actions), forms, pipeline is not None, lives)
 
 
@@ -208,6 +212,19 @@ def _with_predictions(graph: Graph, lives: Lives, actions: Iterable[Action]) -> 
                     done.add((tensor, action.kind))
                     yield Action("predict", tensor, action.kind)
         yield action
+
+
+def _with_assignments(graph: Graph, lives: Lives, actions: Iterable[Action]) -> Iterator[Action]:
+    """Actions, and after the last pass of a mini-batch to read a buffer, or to give to it, the buffer's next value."""
+    after: dict[int, list[int]] = {}
+    for buffer in graph.assignments:
+        after.setdefault(lives.assigned(buffer).place, []).append(buffer)
+    place = 0
+    for action in actions:
+        yield action
+        if action.kind in PASSES:
+            yield from (Action("assign", buffer) for buffer in after.get(place, ()))
+            place += 1
 
 
 def needs_squares(graph: Graph, optimizer: AbstractOptimizer) -> bool:
@@ -292,8 +309,18 @@ def _with_copies(graph: Graph, forms: StepForms, actions: Iterable[Action]) -> I
         yield action
 
 
-def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: bool) -> Iterator[Action]:
-    """The passes of operators, and what follows from them as soon as it can; where updates wait, once all norms are."""
+def _followed(
+    graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: bool, last: bool = False
+) -> Iterator[Action]:
+    """The passes of operators, and what follows from them as soon as it can; where updates wait, once all norms are.
+
+    Args:
+        graph: the graph.
+        forms: the launches.
+        passes: the passes.
+        waits: whether updates wait for all norms.
+        last: whether the loss is told after all passes, for which a stage would wait that goes on with another batch.
+    """
     nodes, loss = graph.nodes, graph.loss_tensor or 0
     trained = {tensor.id for tensor in graph.parameters}
     ends = {node.id for node in nodes if loss in node.results}
@@ -308,7 +335,7 @@ def _followed(graph: Graph, forms: StepForms, passes: Sequence[Pass], *, waits: 
     begun: set[int] = set()
     updates, fetched = [], False
     for found in passes:
-        if not forward and not fetched and found.kind != "forward":
+        if not last and not forward and not fetched and found.kind != "forward":
             fetched = True
             yield Action("fetch", loss, "loss")
         own = uses[found.kind, found.node]

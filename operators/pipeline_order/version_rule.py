@@ -10,12 +10,15 @@ updates of the p - 1 - i mini-batches before are missing. Of four stages, the ru
     stage 3   F B
 
 Of a mini-batch that is cut into at least as many micro-batches as stages, every stage has backward in the run after the
-one that the mini-batch began, and forward of as many micro-batches ahead as stages follow. Three stages, four
+one that the mini-batch began, each followed by forward of the micro-batch that comes next. Three stages, four
 micro-batches, of which a capital is of the mini-batch that began in this run, and the others of the one before:
 
-    stage 0   f2 b0 f3 b1 F0 b2 F1 b3
-    stage 1   f1 b0 f2 b1 f3 b2 F0 b3
-    stage 2   f0 b0 f1 b1 f2 b2 f3 b3
+    stage 0   b0 f3 b1 F0 b2 F1 b3 F2
+    stage 1   b0 f2 b1 f3 b2 F0 b3 F1
+    stage 2   b0 f1 b1 f2 b2 f3 b3 F0
+
+What the next run reads, the gradients of one rule and the last forward of another, a stage computes last, for it leaves
+as the next run begins; so the stage that reads it need not wait for a pass more.
 
 A version is named by its age: 0 is the newest that a stage has, 1 the one before its latest update. Of four stages:
 
@@ -75,7 +78,11 @@ class VersionRule:
 
     def begins(self, stage: int, stages: int, part: int) -> int:
         """How many runs after a mini-batch began a stage has forward of one of its micro-batches."""
-        return int(self.adds and max(part, 0) >= lag(stage, stages))
+        return int(self.adds and part >= self.ahead(stage, stages))
+
+    def ahead(self, stage: int, stages: int) -> int:
+        """How many turns before backward of a micro-batch a stage has forward of it: so many are in flight after it."""
+        return lag(stage, stages) + self.adds
 
     def versions(self, stage: int, stages: int) -> int:
         """How many versions a stage keeps of a weight that both passes read."""

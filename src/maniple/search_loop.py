@@ -147,8 +147,7 @@ def search(
 
     A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds, or with costs that are measured or in a file, runs on rank 0 and the others wait for its plan, for clocks
-    and files differ; any other search runs on every rank.
+    seconds, or with costs measured or in a file, runs on rank 0, for clocks and files differ; else it runs on every one.
 
     Args:
         graph: the graph; it must have a loss.

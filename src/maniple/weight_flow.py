@@ -12,6 +12,7 @@ Versions of weights take turns with storage while steps are under way; before an
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, final
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from maniple.step_run import StepRun
 
 __all__: list[str] = []
+
+ALONE = 2
+"""After so many steps that had no other behind them it is said that stages wait."""
 
 
 @final
@@ -68,6 +72,7 @@ class WeightFlow:
         ]
         self._under_way: deque[StepRun] = deque()
         self._last: Run | None = None
+        self._given = self._alone = 0
 
     @property
     def ahead(self) -> int:
@@ -97,6 +102,7 @@ class WeightFlow:
     def add(self, step: StepRun) -> None:
         """Take note of a step that was begun."""
         self._under_way.append(step)
+        self._given += 1
         step.left = self._cycle.longest
         self._note(step.run, step)
 
@@ -106,6 +112,7 @@ class WeightFlow:
         Raises:
             RunError: a task failed, here or on another rank.
         """
+        self._tell_alone()
         while not self._cycle.is_drained:
             self._replay.prepare(gives=False)
             with hold_interrupts():
@@ -126,6 +133,17 @@ class WeightFlow:
             ring = next(ring for ring in self._rings[weight.value.id] if ring.memory == weight.home[0][0])
             found[weight.name] = ring.regions[ring.place(0, self._cycle.turn)]
         return found
+
+    def _tell_alone(self) -> None:
+        """Say, once and on one rank, that a pipeline whose steps come alone is none."""
+        self._alone += self._given == 1
+        if self._given == 1 and self._alone == ALONE and 0 in self._memories:
+            warnings.warn(
+                "semantics.weights: stages wait, for each step has passed all of them before the next one came; "
+                "trainer.run(batches) keeps them at work, trainer.step(batch) cannot",
+                stacklevel=2,
+            )
+        self._given = 0
 
     def _note(self, run: Run, begun: StepRun | None) -> None:
         """Take note of a run: the step that it is the last of is over with it."""

@@ -14,10 +14,13 @@ RUN = spectrain.Run("text", 3, "latest", "sgd", 0.05, 1, 6)
 
 def test_there_are_about_three_hundred_runs() -> None:
     every = list(spectrain.wanted(["digits", "text"], [4, 8, 16], list(spectrain.RULES), 5, None))
-    assert len(every) == len(set(every)) == 2 * (3 * 5 * 2 * 5 + 5 * 3)
+    rates, others, adamw = 2, 1 * 3, 6 * 3
+    assert len(every) == len(set(every)) == 2 * (3 * 5 * rates * 5 + others * rates + adamw)
+    first = list(spectrain.wanted(["digits", "text"], [8], list(spectrain.RULES), 3, None))
+    assert first == [run for run in every if run.stages == 8 and run.seed < 3]
 
 
-@pytest.mark.parametrize(("data", "rule"), [("digits", "synchronous"), ("text", "spectrain")])
+@pytest.mark.parametrize(("data", "rule"), [("digits", "2bw"), ("text", "synchronous"), ("text", "spectrain")])
 def test_a_run_is_trained_and_scored(data: str, rule: str) -> None:
     if data == "digits":
         pytest.importorskip("sklearn")
@@ -39,16 +42,18 @@ def test_what_is_done_is_read_and_a_line_that_was_cut_off_is_none(tmp_path: Path
     place.write_text("\n".join(map(json.dumps, told)) + '\n{"data": "te')
     found = spectrain.done(place)
     assert list(found) == [replace(RUN, seed=0), RUN]
-    assert spectrain.table(found).splitlines()[-1] == (
-        "| text | 3 | sgd | 0.05 | latest | 2 | 0 | 2.000 ± 1.414 | 50.000 ± 0.000 |"
-    )
+    assert spectrain.table(found).splitlines()[-2:] == [
+        "| text | 3 | sgd | 0.05 | loss |  | 2.000 ± 1.414 (2) |  |  |  |  |",
+        "| text | 3 | sgd | 0.05 | accuracy % |  | 50.0 ± 0.0 (2) |  |  |  |  |",
+    ]
+    assert "0 of the 348 runs were made" in spectrain.table(found), "of another depth and length than is wanted"
 
 
 def test_a_run_that_diverges_is_one_too() -> None:
     found = spectrain.train(replace(RUN, lr=1e30, steps=12))
     assert (found["loss"], found["accuracy"]) == (None, None)
-    assert spectrain.table({RUN: found, replace(RUN, seed=2): found}).splitlines()[-1] == (
-        "| text | 3 | sgd | 0.05 | latest | 2 | 2 |  |  |"
+    assert spectrain.table({RUN: found, replace(RUN, seed=2): found}).splitlines()[-2] == (
+        "| text | 3 | sgd | 0.05 | loss |  | (2, 2 diverged) |  |  |  |  |"
     )
 
 

@@ -86,6 +86,7 @@ def on_one_host(ranks: int, *program: str, nodes: int = 2) -> dict[str, object]:
     return found
 
 
+@pytest.mark.usefixtures("forked_launches")  # of those on one host
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_two_hosts_give_the_losses_and_bytes_of_one(pair: tuple[Host, Host], tmp_path: Path, ranks: int) -> None:
     before = [host.sent_bytes() for host in pair]

@@ -70,6 +70,7 @@ def check_killed(losses: list[tuple[int, float]], said: str, expected: dict[int,
 
 
 @pytest.mark.parametrize("transport", ["shared", "gloo-collectives"])
+@pytest.mark.usefixtures("forked_launches")  # of those on one host
 def test_a_run_that_failed_goes_on_with_the_losses_of_one_that_did_not(
     tmp_path: Path, expected: dict[int, float], transport: str
 ) -> None:

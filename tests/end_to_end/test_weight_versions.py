@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 import torch
@@ -22,11 +22,13 @@ SCRIPT = Path(__file__).resolve().parent / "scripts" / "flowing.py"
 STEPS, STOP_S = 30, 10.0
 
 
-def launch(*arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()) -> Popen[str]:
+def launch(
+    *arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     hosts = ("--ranks-per-node", "3") if transport == "shared" else ("--nodes", "3")
     run = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, *options]
     command = [*run, str(script), *arguments]
-    return Popen(
+    return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -36,19 +38,68 @@ def launch(*arguments: str, transport: str, script: Path = SCRIPT, options: tupl
     )
 
 
-@pytest.mark.parametrize(("rule", "transport"), [("stash", "shared"), ("spectrain", "zmq")])
-def test_processes_train_as_lists_of_weights_do(tmp_path: Path, rule: str, transport: str) -> None:
-    run = launch(str(tmp_path / "out.json"), rule, transport=transport)
+@pytest.mark.parametrize(("rules", "transport"), [("stash,2bw", "shared"), ("spectrain,2bw", "zmq")])
+def test_processes_train_as_lists_of_weights_do(tmp_path: Path, rules: str, transport: str) -> None:
+    run = launch(str(tmp_path / "out.json"), rules, transport=transport)
     _, errors = run.communicate(timeout=100)
     assert run.returncode == 0, errors
-    out = json.loads((tmp_path / "out.json").read_text())
-    first, last = (
-        {name: torch.tensor(value, dtype=torch.float64) for name, value in out[when].items()}
-        for when in ("first", "last")
-    )
-    losses, had = listed(first, batches(STEPS), rule, "momentum")
-    assert out["losses"] == pytest.approx(losses, abs=1e-10)
-    assert apart(pairs(last), [own[-1] for own in had]) < 1e-10
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert list(told) == rules.split(",")
+    for rule, out in told.items():
+        first, last = (
+            {name: torch.tensor(value, dtype=torch.float64) for name, value in out[when].items()}
+            for when in ("first", "last")
+        )
+        losses, had = listed(first, batches(STEPS), rule, "momentum")
+        assert out["losses"] == pytest.approx(losses, abs=1e-10)
+        assert apart(pairs(last), [own[-1] for own in had]) < 1e-10
+
+
+def bodies(place: Path, count: int) -> list[list[list[tuple[float, float]]]]:
+    """By rank and run the beginnings and ends of the bodies of a recording, of runs in which all ranks have so many.
+
+    In ramp and drain rows that have nothing to do take no time.
+    """
+    events = json.loads(place.read_text())["traceEvents"]
+    found: dict[int, dict[int, list[tuple[float, float]]]] = {}
+    for event in events:
+        lasted = event["name"].startswith("lasting") and event.get("dur", 0) > 5e3
+        if lasted and event["cat"] == "task" and event["pid"] < 3:
+            own = found.setdefault(event["args"]["run"], {}).setdefault(event["pid"], [])
+            own.append((event["ts"], event["ts"] + event["dur"]))
+    full = [run for run, own in sorted(found.items()) if [len(own.get(rank, ())) for rank in range(3)] == [count] * 3]
+    assert len(full) >= 6
+    assert full == list(range(full[0], full[-1] + 1))
+    return [[sorted(found[run][rank]) for run in full] for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "parts", "transport", "ahead"),
+    [("stash", 1, "shared", -1), ("stash", 1, "zmq", -1), ("2bw", 3, "shared", 1), ("2bw", 4, "zmq", 1)],
+)
+def test_lanes_of_balanced_stages_never_wait_for_a_pass(
+    tmp_path: Path, rule: str, parts: int, transport: str, ahead: int
+) -> None:
+    """In the steady state each rank begins a body before those that others have at the same time have ended.
+
+    Counted by place in a run: who must wait for a pass waits in every run, who was held up does not. Of a mini-batch
+    that is not cut a stage is a body behind the one before it, under 2BW a body ahead:
+
+        stash     rank 0    F3 B1 F4 B2 F5        2bw     rank 0    b0 F0 b1 F1 b2 F2
+                  rank 1    B1 F3 B2 F4 B3                rank 1    f2 b1 F0 b2 F1 b0
+    """
+    place = tmp_path / "run.json"
+    script = SCRIPT.with_name("lockstep.py")
+    run = launch(rule, str(parts), transport=transport, script=script, options=("--record", str(place)))
+    _, errors = run.communicate(timeout=100)
+    assert run.returncode == 0, errors
+    lanes = [[body for run in own for body in run] for own in bodies(place, 2 * parts)]
+    for one, other in pairwise(lanes):
+        first, second = one[max(0, -ahead) :], other[max(0, ahead) :]
+        together = [a[0] < b[1] and b[0] < a[1] for a, b in zip(first, second, strict=False)]
+        for turn in range(2 * parts):
+            found = together[turn :: 2 * parts]
+            assert sum(found) > len(found) / 2, f"body {turn} of a run waited in {found.count(False)} of {len(found)}"
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
 import torch
-from chained_stages import BATCH, OPTIMIZERS, WIDTH, Pairs, apart, batches, pairs
+from chained_stages import BATCH, OPTIMIZERS, WIDTH, Pairs, apart, batches, pairs, staged
 from listed_weights import delayed, plain
 from thread_ranks import run_on_ranks
 
 import maniple as mp
+from maniple.operators.graph.node import Node
 from maniple.operators.pipeline_order.version_rule import RULES, lag
-from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.simulation.simulation import Simulation
@@ -57,24 +54,6 @@ def layers(stages: int) -> tuple[mp.Graph, list[list[str]]]:
     return g, [names[first:last] for first, last in zip([0, *ends], ends, strict=False)]
 
 
-def planned(graph: mp.Graph, stages: Sequence[Sequence[str]], rule: str, split: str = "", parts: int = 0) -> mp.Plan:
-    """A plan of stages, on a processor each; where products are split along a factor, on two."""
-    count, width = len(stages), 2 if split else 1
-    stage_of = {name: stage for stage, own in enumerate(stages) for name in own}
-    operators, homes = [], {}
-    for node in graph.nodes:
-        first = stage_of[node.name] * width
-        names = [factor.name for factor in graph.bound(node).factors]
-        cut = split if split in names and node.name.startswith("linear") else ""
-        degrees = tuple((name, 2 if name == cut else 1) for name in names)
-        operators.append((node.name, OperatorPlan(degrees, tuple(range(first, first + (2 if cut else 1))))))
-        homes.update({o: first for o in node.operands if o is not None and graph.tensors[o].lasting})
-    weights = tuple((t.name, WeightPlan((1,) * len(t.shape), (homes[t.id],))) for t in graph.lasting)
-    plan = mp.Plan(graph.fingerprint(), "by hand", tuple(operators), weights)
-    plan = plan.with_pipeline(stages, order="asynchronous", micro_batches=(parts or count) if rule == "2bw" else 1)
-    return replace(plan, semantics=(("weights", rule),))
-
-
 def delays(rule: str, stages: int) -> list[int]:
     """How many updates the weights of each stage are late, by what the rules say of themselves."""
     return [{"stash": lag(stage, stages), "vertical_sync": stages - 1, "2bw": 1}[rule] for stage in range(stages)]
@@ -83,8 +62,14 @@ def delays(rule: str, stages: int) -> list[int]:
 def check(made: tuple[mp.Graph, list[list[str]]], rule: str, ranks: int = 1, split: str = "") -> None:
     """It trains as the formula has it, and what is simulated are the rows that run."""
     graph, stages = made
-    given, plan = batches(STEPS), planned(graph, stages, rule, split)
-    processors = len(stages) * (2 if split else 1)
+    width = 2 if split else 1
+    given, processors = batches(STEPS), len(stages) * width
+
+    def products(graph: mp.Graph, node: Node) -> str:
+        names = [factor.name for factor in graph.bound(node).factors]
+        return split if split in names and node.name.startswith("linear") else ""
+
+    plan = staged(graph, stages, rule, width=width, factor=products)
 
     def body(world: World) -> tuple[Values, list[float], Values, Machine, int]:
         with mp.Trainer(graph, plan, optimizer=OPTIMIZERS["momentum"][0], seed=1, world=world) as trainer:

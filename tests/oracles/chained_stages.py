@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from listed_weights import Make, train
 
 import maniple as mp
+from maniple.operators.graph.node import Node
 from maniple.operators.plan.plan import OperatorPlan, WeightPlan
 from maniple.operators.training.optimizer import AbstractOptimizer
 
@@ -40,18 +41,36 @@ def flowing(graph: mp.Graph, stages: int, rule: str, split: int = 1, parts: int 
     names = [node.name for node in graph.nodes]
     cut = [names[2 * stage : 2 * stage + 2] for stage in range(stages)]
     cut[-1].append(names[-1])
-    stage_of = {name: stage for stage, own in enumerate(cut) for name in own}
+    return staged(graph, cut, rule, parts=parts, width=split)
+
+
+def samples(graph: mp.Graph, node: Node) -> str:
+    """The factor of an operator that counts samples, if it has one."""
+    factors = graph.bound(node).factors
+    return next((f.name for f in factors if f.role == "sample" and f.extent == graph.batch), "")
+
+
+def staged(
+    graph: mp.Graph,
+    stages: Sequence[Sequence[str]],
+    rule: str,
+    *,
+    parts: int = 0,
+    width: int = 1,
+    factor: Callable[[mp.Graph, Node], str] = samples,
+) -> mp.Plan:
+    """A plan without a flush, each stage on so many processors, over which an operator is split that has the factor."""
+    stage_of = {name: stage for stage, own in enumerate(stages) for name in own}
     operators, homes = [], {}
     for node in graph.nodes:
-        first = stage_of[node.name] * split
-        factors = graph.bound(node).factors
-        samples = next(f.name for f in factors if f.role == "sample" and f.extent == graph.batch)
-        degrees = tuple((f.name, split if f.name == samples else 1) for f in factors)
-        operators.append((node.name, OperatorPlan(degrees, tuple(range(first, first + split)))))
+        first, along = stage_of[node.name] * width, factor(graph, node)
+        degrees = tuple((f.name, width if f.name == along else 1) for f in graph.bound(node).factors)
+        operators.append((node.name, OperatorPlan(degrees, tuple(range(first, first + (width if along else 1))))))
         homes.update({o: first for o in node.operands if o is not None and graph.tensors[o].lasting})
     weights = tuple((t.name, WeightPlan((1,) * len(t.shape), (homes[t.id],))) for t in graph.lasting)
     plan = mp.Plan(graph.fingerprint(), "by hand", tuple(operators), weights)
-    plan = plan.with_pipeline(cut, order="asynchronous", micro_batches=(parts or stages) if rule == "2bw" else 1)
+    count = (parts or len(stages)) if rule == "2bw" else 1
+    plan = plan.with_pipeline(stages, order="asynchronous", micro_batches=count)
     return replace(plan, semantics=(("weights", rule),))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, final
 
+from maniple.operators.operator.operator import BackwardReads
 from maniple.operators.operator.torch_operator import TorchOperator
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class LocalBatchNorm(TorchOperator):
 
     name: ClassVar[str] = "local_batch_norm"
     gradients_together: ClassVar[bool] = True
+    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 3, 4))
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)
 

@@ -1,6 +1,7 @@
 """A run without a flush: what it does beside the passes of operators, and what outlives it.
 
-The loss of a mini-batch goes from stage to stage with its backward, a stage a run: so no lane waits for a later one.
+The loss of a mini-batch goes from stage to stage with its backward, a stage a run, and after the passes of each: it
+leaves as the stage behind begins its next run, when this one is at its backward. So no lane waits for a later one.
 Where backward of all stages comes in one run, all are told in that run.
 
     run       0             1             2
@@ -87,10 +88,10 @@ class LivedRun:
         """What an input is written to, and how many runs after its mini-batch began."""
         return self.youngest(ref, part), self.lives.arrival(ref, part)
 
-    def given(self, tensor: int) -> tuple[LogicalRegion, int]:
+    def given(self, buffer: int) -> tuple[LogicalRegion, int]:
         """What a buffer is given, and how many runs after its mini-batch began."""
-        behind = self.lives.given(tensor)
-        return self._lived.at("forward", behind, 0).region(("value", tensor)), behind
+        behind, value = self.lives.assigned(buffer).lag, self._graph.assignments[buffer]
+        return self._lived.at("forward", behind, 0).region(("value", value)), behind
 
     def settled(self, node: Node, kind: str, part: int, launches: Sequence[Launch]) -> Iterator[Launch]:
         """What folds, once a pass has added to it, what is used in a later run and by nobody in this one.
@@ -166,7 +167,8 @@ class LivedRun:
             if found:
                 points = tuple(Point((number,), self._machine.processors_of(m)[0]) for number, m in enumerate(found))
                 requirement = Requirement(target, READ, (target.bounds,) * len(points))
-                yield Launch(f"{name}.fetch", points, (requirement,), FetchBinder(port, first), lag=behind)
+                how = FetchBinder(port, first)
+                yield Launch(f"{name}.fetch", points, (requirement,), how, in_turn=True, lag=behind)
             first += len(found)
 
     def homes(self, launches: Sequence[Launch], held: Mapping[str, Home]) -> tuple[dict[int, Home], tuple[Ring, ...]]:

@@ -16,6 +16,11 @@ Of what each micro-batch has for itself regions are used again within the run, a
 with two stages and four micro-batches stage 0 is two ahead, and its parts 0 and 2 are of the region of number 0. What
 tasks add to, as several operators do to one gradient, begins with nothing: then each part has a region of its own, and
 one for each age. Whoever adds last in a run leaves it settled, folded where it lies, for the run that reads it.
+
+A buffer has one version. It gets its next value as soon as all of a mini-batch have read the old one and added their
+part of the new one, and before any of the next mini-batch reads it. Of stage 0 of two, four micro-batches:
+
+    b0 f2 b1 f3 | b2 F0 b3 F1        at the bar, once f3 has added its part, and F0 reads it
 """
 
 from __future__ import annotations
@@ -24,7 +29,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
-from maniple.operators.pipeline_order.version_rule import lag
 from maniple.operators.training.prediction import PREDICTORS
 from maniple.process.error import RequestError
 
@@ -95,6 +99,8 @@ class Lives:
         self._last: dict[Key, dict[int, Pass]] = {}
         self._settles: dict[tuple[int, str, int], list[RegionRef]] = {}
         self._weights: dict[int, set[int]] = {}
+        self._buffers: dict[int, list[tuple[Use, str]]] = {}
+        self._assigned: dict[int, Use] = {}
         self._forms: StepForms | None = None
         self.predictor = PREDICTORS.lookup(rule.name)() if rule.predicts else None
         """What gives the weights that passes read."""
@@ -138,7 +144,9 @@ class Lives:
     def lag_of(self, node: Node, kind: str, part: int = ALL) -> int:
         """How many runs ago the mini-batch began of which a pass is."""
         stage = self.stage(node)
-        return self.rule.begins(stage, self.count, part) if kind == "forward" else self.behind(stage)
+        if kind != "forward":
+            return self.behind(stage)
+        return self.rule.begins(stage, self.count, self._parts.count - 1 if self._parts.follows(node) else part)
 
     def arrival(self, ref: RegionRef, part: int = ALL) -> int:
         """How many runs after its mini-batch began an input arrives: when the first pass reads it."""
@@ -148,9 +156,9 @@ class Lives:
         """Whether a pass reads what arrives in its run, and not what came in the one before."""
         return self.lag_of(node, kind, part) == self.arrival(ref, part)
 
-    def given(self, tensor: int) -> int:
-        """How many runs after its mini-batch began all of it has given its part of a buffer's next value."""
-        return max((use.lag for use in self._written.get((("value", tensor), ALL), ())), default=0)
+    def assigned(self, buffer: int) -> Use:
+        """When a buffer gets its next value: right after the pass of that lag and place."""
+        return self._assigned[buffer]
 
     def note(self, passes: Sequence[Pass], forms: StepForms) -> None:
         """Take note of all passes of a run, in order."""
@@ -159,12 +167,14 @@ class Lives:
         for place, found in enumerate(passes):
             node = self._graph.nodes[found.node]
             within.setdefault((found.kind, found.node), len(within))
-            ahead = lag(self.stage(node), self.count) if found.kind == "forward" else 0
+            ahead = self.rule.ahead(self.stage(node), self.count) if found.kind == "forward" else 0
             behind = self.lag_of(node, found.kind, found.part)
             use = Use(behind, place, -ahead, within[found.kind, found.node])
             for form in forms.of(found.kind, node):
                 self._note(form, found, use)
             self._contribute(found, node, use, forms)
+        for buffer, given in self._graph.assignments.items():
+            self._assign(buffer, ("value", given))
         for tensor in self._graph.inputs:
             for part in range(ALL, self._parts.count):
                 key = ("value", tensor.id), part
@@ -173,8 +183,6 @@ class Lives:
                     place = -1 if part == ALL else first.place - 1
                     self._written[key] = [first._replace(place=place, within=first.within - 1)]
         self._written[("clock", 0), ALL] = self._written[HYPER, ALL] = [Use(0, -1)]
-        for given in self._graph.assignments.values():
-            self._read.setdefault((("value", given), ALL), []).append(Use(self.given(given), len(passes)))
         self._settles = self._settled()
 
     def _note(self, form: LaunchForm, found: Pass, use: Use) -> None:
@@ -184,9 +192,11 @@ class Lives:
         for need in form.requirements:
             kind, number = need.region
             if kind == "value" and number in lasting:
+                stage = self.stage(form.node)
                 if number in trained:
-                    stage = self.stage(form.node)
                     self._weights.setdefault(number, set()).add(self.rule.age(stage, self.count, use.lag))
+                else:
+                    self._buffers.setdefault(number, []).append((use, f"{form.name} of stage {stage}"))
                 continue
             key = need.region, self.part_of(need.region, found.part)
             if need.access == "read":
@@ -196,6 +206,24 @@ class Lives:
             self._last.setdefault(key, {})[use.lag] = found
             if self._folds(need, form.node):
                 self._folded.add(need.region)
+
+    def _assign(self, buffer: int, given: RegionRef) -> None:
+        """Find when a buffer gets its next value.
+
+        Raises:
+            RequestError: some read the old one after others read it of the next mini-batch.
+        """
+        read, written = self._buffers.get(buffer, []), self._written[given, ALL]
+        last = max([*written, *(use for use, _ in read)], key=lambda use: (use.lag, use.place))
+        for use, name in read:
+            if (use.lag + 1, use.place) < (last.lag, last.place):
+                raise RequestError(
+                    f"plan: semantics.weights: {self._graph.tensors[buffer].name} gets a next value in each step, and "
+                    f"has one version: expected that all of a mini-batch read it before any of the next does; {name} "
+                    "does not: a buffer that forward of one stage reads alone can be read so"
+                )
+        self._assigned[buffer] = last
+        self._read.setdefault((given, ALL), []).append(last)
 
     def _contribute(self, found: Pass, node: Node, use: Use, forms: StepForms) -> None:
         """Take note of updates that may follow a pass."""
@@ -212,7 +240,11 @@ class Lives:
         if self._forms is not None and need.access == "gradient" and need.region[1] in self._forms.backward.shared:
             return True
         degrees = self._degrees.get(node.name)
-        if degrees is None or need.tiles is None:
+        if need.tiles is None:
+            return False
+        if need.region[0] == "value" and self._parts.is_cut(node) and self._parts.axis(node, *need.tiles) is None:
+            return True  # every micro-batch adds to the same elements
+        if degrees is None:
             return False
         role, place = need.tiles
         axes = self._graph.bound(node).table(degrees).axes[role][place] or ()

@@ -180,7 +180,7 @@ def predict_launch(
 
 
 def relay_launch(name: str, processor: int, source: LogicalRegion, target: LogicalRegion, lag: int) -> Launch:
-    """Give the launch that brings the loss one stage further.
+    """Give the launch that brings the loss one stage further, in turn: after the stage's passes.
 
     Args:
         name: of what is relayed.
@@ -190,4 +190,4 @@ def relay_launch(name: str, processor: int, source: LogicalRegion, target: Logic
         lag: of the stage.
     """
     requirements = Requirement(target, WRITE_DISCARD, (target.bounds,)), Requirement(source, READ, (source.bounds,))
-    return Launch(f"{name}.relay", (Point((lag,), processor),), requirements, RelayBinder(), lag=lag)
+    return Launch(f"{name}.relay", (Point((lag,), processor),), requirements, RelayBinder(), in_turn=True, lag=lag)

@@ -1,7 +1,7 @@
-"""Trains a chain of three stages on three ranks without a flush: `flowing.py OUT RULE [RANK BATCH]`.
+"""Trains a chain of three stages on three ranks without a flush: `flowing.py OUT RULE,... [RANK BATCH]`.
 
-Rank 0 writes losses and parameters to OUT. With a rank and a number it is killed as it is asked for that batch; at the
-end, where there are no more, all that is left is the drain.
+Rank 0 writes losses and parameters under each rule to OUT. With a rank and a number it is killed as it is asked for
+that batch; at the end, where there are no more, all that is left is the drain.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def given(doomed: int) -> Iterator[dict[str, torch.Tensor]]:
             yield {"x": x, "y": y}
 
 
-def main(out: str, rule: str, rank: str = "-1", batch: str = "-1") -> None:
+def main(out: str, rules: str, rank: str = "-1", batch: str = "-1") -> None:
     """Train."""
     torch.set_num_threads(1)
-    graph, world = chain(STAGES), mp.world()
+    graph, world, told = chain(STAGES), mp.world(), {}
     pids = world.control.gather(str(os.getpid()).encode())
     if world.rank == 0:
         sys.stdout.write(f"pids {' '.join(pid.decode() for pid in pids)}\n")
         sys.stdout.flush()
-    with mp.Trainer(graph, flowing(graph, STAGES, rule), optimizer=OPTIMIZERS["momentum"][0], seed=1) as trainer:
-        first = trainer.parameters()
-        losses = list(trainer.run(given(int(batch) if world.rank == int(rank) else -1)))
-        last = trainer.parameters()
+    for rule in rules.split(","):
+        with mp.Trainer(graph, flowing(graph, STAGES, rule), optimizer=OPTIMIZERS["momentum"][0], seed=1) as trainer:
+            first = trainer.parameters()
+            losses = list(trainer.run(given(int(batch) if world.rank == int(rank) else -1)))
+            told[rule] = {"losses": losses, "first": _listed(first), "last": _listed(trainer.parameters())}
     if world.rank == 0:
-        told = {"losses": losses, **{name: _listed(found) for name, found in (("first", first), ("last", last))}}
         Path(out).write_text(json.dumps(told), encoding="utf-8")
 
 

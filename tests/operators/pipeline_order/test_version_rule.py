@@ -38,8 +38,8 @@ def test_turns_of_three_stages_with_four_micro_batches() -> None:
     """The table of 2BW: a capital is of the mini-batch that began in this run, the others are of the one before."""
     rule, drawn = RULES["2bw"], []
     for stage in range(3):
-        ahead = [(turn + lag(stage, 3)) % 4 for turn in range(4)]
+        ahead = [(turn + rule.ahead(stage, 3)) % 4 for turn in range(4)]
         forward = [f"{'f' if rule.begins(stage, 3, part) else 'F'}{part}" for part in ahead]
-        drawn.append(" ".join(f"{forward[turn]} b{turn}" for turn in range(4)))
-    assert drawn == ["f2 b0 f3 b1 F0 b2 F1 b3", "f1 b0 f2 b1 f3 b2 F0 b3", "f0 b0 f1 b1 f2 b2 f3 b3"]
+        drawn.append(" ".join(f"b{turn} {forward[turn]}" for turn in range(4)))
+    assert drawn == ["b0 f3 b1 F0 b2 F1 b3 F2", "b0 f2 b1 f3 b2 F0 b3 F1", "b0 f1 b1 f2 b2 f3 b3 F0"]
     assert all(f"stage {stage}   {line}" in str(version_rule.__doc__) for stage, line in enumerate(drawn))
