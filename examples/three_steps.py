@@ -38,7 +38,7 @@ def compare(file: str, **own: str) -> None:
         return
     for options in ({}, own):
         print(f"two ranks with {options or 'what is there'}", flush=True)
-        status = run(LaunchRequest((file, "train"), nodes=2, **options))
+        status = run(LaunchRequest((file, "train"), nodes=2, imports="maniple.rank_imports", **options))
         if status:
             sys.exit(status)
 

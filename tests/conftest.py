@@ -7,9 +7,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -23,6 +25,11 @@ from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.simulation.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "oracles"))
+
+# Hundreds of processes of tests import the package. Each would compile its 400 modules again, a tenth of what it takes
+# to start, where the environment says that none may keep what it compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples on every run (law 8), and no deadline: how fast a test machine is proves nothing.
 settings.register_profile(
@@ -147,6 +154,30 @@ def no_plan_is_faster_than_the_bound() -> Iterator[None]:
         patch.setattr(Simulation, "__init__", make)
         patch.setattr(Simulation, "propose", propose)
         yield
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[type[subprocess.Popen[Any]]]:
+    """A `Popen` whose launches are forked from one process of the session, where processes can be."""
+    from forking import forked
+
+    if sys.platform != "linux":
+        yield subprocess.Popen
+        return
+    with forked() as popen:
+        yield popen
+
+
+@pytest.fixture
+def forked_launches(forking: type[subprocess.Popen[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`maniple run`, started through `subprocess`, is forked: what it does is real, and it imports nothing."""
+    monkeypatch.setattr(subprocess, "Popen", forking)
+
+
+@pytest.fixture
+def forked_files(forked_launches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are Python files that are started by themselves."""
+    monkeypatch.setattr(subprocess.Popen, "forks_files", True, raising=False)
 
 
 @pytest.fixture

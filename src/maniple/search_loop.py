@@ -147,7 +147,7 @@ def search(
 
     A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
     Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds, or with costs measured or in a file, runs on rank 0, for clocks and files differ; else it runs on every one.
+    seconds, or with costs measured or in a file, runs on rank 0, for clocks and files differ; else it runs on all.
 
     Args:
         graph: the graph; it must have a loss.
@@ -164,7 +164,7 @@ def search(
         order: how stages take turns (a name, text, a CSV); strategies that plan no pipelines put it on their plan.
         micro_batches: into how many parts a pipeline is to cut the samples, likewise.
         inside: a plan whose stages are kept: each operator changes within the processors of its own.
-        space: what to choose besides: ``recompute``, which results are computed again; ``cube``, 3-D layouts.
+        space: what to choose besides: ``recompute`` (results computed again), ``cube`` (3-D layouts), ``stages``.
         watch: is told how it goes.
 
     Raises:

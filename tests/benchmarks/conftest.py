@@ -1,4 +1,4 @@
-"""The benchmarks' modules, which are no part of the package, and ranks of threads, made importable."""
+"""The benchmarks' modules, which are no part of the package, ranks of threads and forked programs, made importable."""
 
 from __future__ import annotations
 
@@ -7,3 +7,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "laws"))  # thread_ranks
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))  # forking

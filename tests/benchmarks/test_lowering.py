@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "lowering.py"
 
 
+@pytest.mark.usefixtures("forked_files")
 def test_it_prints_what_was_asked_for() -> None:
     sizes = [
         "--model",

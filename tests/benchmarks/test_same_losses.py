@@ -51,6 +51,7 @@ def test_the_plans_are_of_all_kinds_on_one_to_four_processors_and_two_nodes() ->
     assert kinds >= {"data", "parameter", "attribute", "reduction", "operator", "mixed", "uneven", "replicated"}
 
 
+@pytest.mark.usefixtures("forked_files")
 @pytest.mark.jobs
 @pytest.mark.timeout(120)
 def test_one_world_gives_the_losses_of_torch() -> None:

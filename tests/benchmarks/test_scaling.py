@@ -12,6 +12,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "scaling.py"
 
 
+@pytest.mark.usefixtures("forked_files")
 @pytest.mark.jobs
 @pytest.mark.timeout(120)
 def test_it_prints_what_was_asked_for() -> None:

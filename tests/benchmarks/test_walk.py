@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "walk.py"
 
 
+@pytest.mark.usefixtures("forked_files")
 def test_it_prints_a_line_for_each_walk_and_its_way() -> None:
     ran = subprocess.run([sys.executable, str(SCRIPT), "--way"], capture_output=True, text=True, check=True)
     lines = [line.split() for line in ran.stdout.splitlines()]

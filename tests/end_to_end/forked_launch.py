@@ -1,4 +1,4 @@
-"""`maniple run` in a process that has imported what it and its ranks import: a fork of one that all tests share.
+"""`maniple run`, or a program, in a process that has imported what it and its ranks import: a fork, for all tests.
 
 What is left out is imports alone. The nursery of its ranks is a fork of this process, made while it had no threads;
 the real one is an interpreter of its own: test_launch.py, test_nursery.py and others begin with it.
@@ -12,48 +12,74 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import maniple.rank_imports as rank_imports
 from maniple import cli
 from maniple.process import environment
-from maniple.runtime.cluster import agent, host_run, run, supervisor
+from maniple.runtime.cluster import agent, host_run, local, run, supervisor
 from maniple.runtime.cluster.children import nursery, nursery_program
+from maniple.runtime.cluster.children.becoming import become
 from maniple.runtime.cluster.children.child_process import ChildProcess, LocalProcess
-from maniple.runtime.cluster.launcher import Streams
+from maniple.runtime.cluster.children.nursery import suits
+from maniple.runtime.cluster.launcher import LaunchRequest, Streams
+
+with suppress(ImportError):  # the examples load their images by it
+    import_module("sklearn.datasets")
 
 LOADED = (rank_imports, agent, host_run, run, supervisor)
 THREADS = dict.fromkeys(environment.THREAD_VARIABLES, "1")
 """What numerical libraries read as they were imported: for ranks that have other counts there is a real nursery."""
+NURSERIES = 2
+"""How many may be asked for, one after the other: a program may launch twice, and a launch begin again."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be the launcher, in a given folder, with given variables; or the nursery that it may ask for; or its rank."""
+    """Be a launcher or a program, in a given folder, with given variables; or a nursery that it asks for; or a rank."""
     given = json.loads(arguments[0])
     sys.path.remove(str(Path(__file__).parent))
     os.chdir(given["folder"])
     os.environ.clear()
     os.environ.update(given["variables"])
-    asks, answers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    prepared = os.fork()
-    if prepared == 0:
-        asks.close()
-        be_nursery(answers)
-        return
-    answers.close()
+    ready: list[tuple[socket.socket, int]] = []
+    for _ in range(NURSERIES):
+        asks, answers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        prepared = os.fork()
+        if prepared == 0:
+            for other in (asks, *(before for before, _ in ready)):
+                other.close()
+            be_nursery(answers)
+            return
+        answers.close()
+        ready.append((asks, prepared))
 
     def start(
         argv: Sequence[str], streams: Streams, environ: Mapping[str, str], inherited: Sequence[int]
     ) -> ChildProcess | LocalProcess:
-        if THREADS.items() - environ.items():
+        if THREADS.items() - environ.items() or not ready:
             return LocalProcess(argv, streams, environ, inherited)
+        asks, prepared = ready.pop()
         told = json.dumps({"argv": list(argv), "variables": dict(environ), "inherited": list(inherited)})
-        socket.send_fds(asks, [told.encode()], [streams.stdout, streams.stderr, *inherited])
-        asks.close()
+        with asks:
+            socket.send_fds(asks, [told.encode()], [streams.stdout, streams.stderr, *inherited])
         return ChildProcess(prepared)
 
     nursery.LocalProcess = start  # type: ignore[misc,assignment]
-    cli.main(given["arguments"])
+    local.suits = suits_alone
+    _, first, *_ = words = given["words"]
+    if first == "-m":
+        cli.main(words[3:])
+        return
+    sys.path[0] = str(Path(first).resolve().parent)
+    sys.excepthook = sys.__excepthook__  # it is no rank, unless its variables say so
+    become(words, {}, imported=True)
+
+
+def suits_alone(request: LaunchRequest, ranks: int) -> bool:
+    """Say whether ranks may be forked: one alone too, where it has as many threads as this process."""
+    return suits(request, 2 if request.cores == 1 else ranks)
 
 
 def be_nursery(answers: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Launches that are forked from one process, which has imported torch and Maniple for all tests of a session."""
+"""Launches and programs that are forked from one process, which has imported torch and Maniple for all tests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ from maniple.runtime.cluster.children.nursery import Nursery
 from maniple.runtime.cluster.launcher import RankCommand, Streams
 
 LAUNCH = [sys.executable, "-m", "maniple.cli", "run"]
+THREADS = "OMP_NUM_THREADS"  # torch reads it as it is imported
 BEGUN_S = 60.0
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 
 @contextmanager
 def forked() -> Iterator[type[subprocess.Popen[Any]]]:
-    """Give a `Popen` whose `maniple run` is forked; all else it starts as ever."""
+    """Give a `Popen` whose `maniple run` is forked, and whose Python files are if it `forks_files`.
+
+    All else it starts as ever: what is given other threads than this process's imports had, or another place to look
+    for modules, imports them itself.
+    """
     numbers, path = itertools.count(), os.environ.get("PYTHONPATH", "")
     found = os.pathsep.join([str(Path(__file__).parent), *filter(None, [path])])
     variables = {**dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": found, "PYTHONUNBUFFERED": "1"}
@@ -38,16 +43,19 @@ def forked() -> Iterator[type[subprocess.Popen[Any]]]:
         home = Nursery(RankCommand(0, 0, argv, {}), Streams(None, 1, 2), "forked_launch")
 
     class Forking(subprocess.Popen[Any]):
+        forks_files = False
+
         def _execute_child(self, *given: Any, **named: Any) -> None:
             start = super()._execute_child  # type: ignore[misc]
             told = inspect.signature(start).bind(*given, **named).arguments
             words = [str(word) for word in told["args"]]
             environ = dict(os.environ if told["env"] is None else told["env"])
             others = told["shell"], told["pass_fds"], told["preexec_fn"], environ.get("PYTHONPATH", "") != path
-            if words[:4] != LAUNCH or any(others):
+            is_file = words[0] == sys.executable and words[1].endswith(".py") and environ.get(THREADS) == "1"
+            if (words[:4] != LAUNCH and not (self.forks_files and is_file)) or any(others):
                 start(*given, **named)
                 return
-            launch = {"folder": str(told["cwd"] or Path.cwd()), "variables": environ, "arguments": words[3:]}
+            launch = {"folder": str(told["cwd"] or Path.cwd()), "variables": environ, "words": words}
             ends = told["p2cread"], told["c2pwrite"], told["errwrite"]
             streams = Streams(*(number if end == -1 else end for number, end in enumerate(ends)))
             command = RankCommand(next(numbers), 0, (*argv, json.dumps(launch)), {})

@@ -12,10 +12,12 @@ import pytest
 import maniple as mp
 from maniple.models import digits_cnn
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "examples" / "digits.py")
+ONE = ("--cores", "1")
+"""A rank of as many threads as what is forked."""
 
 
 def maniple(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -42,9 +44,9 @@ def changed_plan(folder: Path, processors: int, **changes: object) -> str:
         (("run", "--nodes", "0", DIGITS), "--nodes"),
         (("run", "--launcher", "srun", DIGITS), "local"),
         (("run", "--nodes", "2", DIGITS, "--strategy", "expret"), "did you mean 'expert'"),
-        (("run", "--mapper", "defalt", DIGITS), "did you mean 'default'"),
-        (("run", DIGITS, "--timeline", "no/such/folder/step.json"), "no/such/folder"),
-        (("run", DIGITS, "--plan", "missing.json"), "missing.json"),
+        (("run", *ONE, "--mapper", "defalt", DIGITS), "did you mean 'default'"),
+        (("run", *ONE, DIGITS, "--timeline", "no/such/folder/step.json"), "no/such/folder"),
+        (("run", DIGITS, "--plan", "missing.json"), "missing.json"),  # nothing is forked: interpreters of their own
         (("runn",), "run"),
     ],
 )
@@ -66,7 +68,7 @@ def test_a_plan_that_cannot_run_is_refused_before_the_first_step(
     tmp_path: Path, processors: int, changes: dict[str, object], expected: str
 ) -> None:
     plan = changed_plan(tmp_path, processors, **changes)
-    ended = maniple("run", DIGITS, "--plan", plan, cwd=tmp_path)
+    ended = maniple("run", *ONE, DIGITS, "--plan", plan, cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert expected in ended.stderr
     assert "epoch" not in ended.stdout
@@ -75,12 +77,12 @@ def test_a_plan_that_cannot_run_is_refused_before_the_first_step(
 def test_a_truncated_plan_is_refused(tmp_path: Path) -> None:
     path = Path(changed_plan(tmp_path, 2))
     path.write_text(path.read_text()[:100])
-    ended = maniple("run", DIGITS, "--plan", str(path), cwd=tmp_path)
+    ended = maniple("run", *ONE, DIGITS, "--plan", str(path), cwd=tmp_path)
     assert ended.returncode == 2
     assert "plan.json" in ended.stderr
 
 
 def test_an_unwritable_timeline_is_refused(tmp_path: Path) -> None:
-    ended = maniple("run", DIGITS, "--epochs", "1", "--timeline", str(tmp_path), cwd=tmp_path)
+    ended = maniple("run", *ONE, DIGITS, "--epochs", "1", "--timeline", str(tmp_path), cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert f"cannot write the timeline to {tmp_path}" in ended.stderr

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(600), pytest.mark.usefixtures("forked_launches")]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(600), pytest.mark.usefixtures("forked_files")]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERIES = Path(__file__).resolve().parent / "scripts" / "series.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_files")]
 
 PROGRAM = """
 import sys, time
@@ -47,10 +47,11 @@ def run(command: list[str], program: Path, kind: str) -> subprocess.CompletedPro
 
 
 ALONE = [sys.executable]
+BY_ITSELF = [sys.executable, "-u"]  # an interpreter that was not forked
 LAUNCHED = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2"]
 
 
-@pytest.mark.parametrize("command", [ALONE, LAUNCHED])
+@pytest.mark.parametrize("command", [BY_ITSELF, LAUNCHED])
 def test_a_program_without_a_fence_still_runs_what_it_launched(command: list[str], program: Path) -> None:
     ended = run(command, program, "work")
     assert ended.returncode == 0, ended.stderr

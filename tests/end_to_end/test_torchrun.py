@@ -77,6 +77,7 @@ def training(text: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.usefixtures("forked_launches")  # of those on one host
 def test_a_script_gives_the_losses_and_bytes_that_our_launcher_gives() -> None:
     before = companions()
     done = on_this_host(SCRIPT, "data_parallel", "3")
@@ -123,6 +124,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+@pytest.mark.usefixtures("forked_launches")  # of those on one host
 def test_two_hosts_of_torchrun_train_as_one_and_what_is_killed_there_is_named(pair: tuple[Host, Host]) -> None:
     before = companions()
     (first, out, err), (second, _, heard) = [ended(process) for process in begin(pair, SCRIPT, "data_parallel", "3")]

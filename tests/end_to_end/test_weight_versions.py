@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 import torch
@@ -23,11 +22,13 @@ SCRIPT = Path(__file__).resolve().parent / "scripts" / "flowing.py"
 STEPS, STOP_S = 30, 10.0
 
 
-def launch(*arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()) -> Popen[str]:
+def launch(
+    *arguments: str, transport: str, script: Path = SCRIPT, options: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     hosts = ("--ranks-per-node", "3") if transport == "shared" else ("--nodes", "3")
     run = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, *options]
     command = [*run, str(script), *arguments]
-    return Popen(
+    return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -157,7 +157,11 @@ class Execution:
         self, drawn: Drawn, rank: int, lanes: dict[int, tuple[Step, ...]], plan: MemoryPlan, chance: Random
     ) -> None:
         self.schedule, self.rank, self.lanes, self.plan, self.chance = drawn[1], rank, lanes, plan, chance
-        self.owner: list[tuple[int, int] | None] = [None] * (plan.size // 8 + 1)
+        self.words = {
+            number: slice(start // 8, start // 8 - -size_of(self.schedule, number) // 8)
+            for number, start in plan.offsets.items()
+        }
+        self.owner = np.full(plan.size // 8 + 1, -1)
         self.taken: set[tuple[int, int]] = set()
         self.counts: dict[int, int] = dict.fromkeys(lanes, 0)
         self.moved: dict[tuple[int, int], int] = {}
@@ -183,8 +187,7 @@ class Execution:
         for instance in instances:
             if instance in self.plan.offsets and (instance, run) not in self.taken:
                 self.taken.add((instance, run))
-                start, size = self.plan.offsets[instance] // 8, -(-size_of(self.schedule, instance) // 8)
-                self.owner[start : start + size] = [(instance, run)] * size
+                self.owner[self.words[instance]] = instance * RUNS + run
         self.look(instances, row, run)
 
     def look(self, instances: Iterable[int], row: int, run: int) -> None:
@@ -192,8 +195,7 @@ class Execution:
         for instance in instances:
             if instance not in self.plan.offsets:
                 continue
-            start, size = self.plan.offsets[instance] // 8, -(-size_of(self.schedule, instance) // 8)
-            if any(owner != (instance, run) for owner in self.owner[start : start + size]):
+            if (self.owner[self.words[instance]] != instance * RUNS + run).any():
                 self.faults.add(f"{self.schedule.label(row)} of run {run} lost instance {instance}")
 
     def ready(self, lane: int, step: Step, run: int) -> bool:

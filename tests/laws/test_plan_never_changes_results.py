@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -25,11 +26,15 @@ NAMED = ("antichain", "bapipe", "data_parallel", "expert", "model_parallel", "sp
 def train(
     name: str, dtype: str, strategy: str, seed: int, ranks: int, processors: int, shuffle: int | None = None
 ) -> list[Training]:
-    network = NETWORKS[name]
+    """What each rank trains, under the plan that each of them would find: it is looked for once for all."""
+    network, found, turn = NETWORKS[name], dict[mp.Machine, mp.Plan](), Lock()
 
     def body(world: World) -> Training:
-        plan = mp.search(network.graph(dtype), host_machine(world), strategy=strategy, seed=seed)
-        return trained(network, dtype, plan, world)
+        machine = host_machine(world)
+        with turn:
+            if machine not in found:
+                found[machine] = mp.search(network.graph(dtype), machine, strategy=strategy, seed=seed)
+        return trained(network, dtype, found[machine], world)
 
     return run_on_ranks(ranks, body, processors=processors, shuffle=shuffle)
 
