@@ -126,7 +126,7 @@ def test_a_wrong_question_is_refused(
         (["--objective", "pareto", "--memory", "100"], "the least that any needs is"),
         (["--objective", "memory", "--memory", "100"], "does not fit in memory"),
         (["--objective", "pareto", "--machine", "v100x0"], "machine 'v100x0': expected"),
-        (["--objective", "pareto", "--space", "stages"], "does not choose 'stages'; choices: cube, recompute"),
+        (["--objective", "pareto", "--space", "spill"], "does not choose 'spill'; choices: cube, recompute, stages"),
         (["--objective", "pareto", "--space", "cube"], "expected q^3 processors, such as 8, 27 or 64, got 2"),
         (["--strategy", "soap", "--space", "recompute"], "'soap' does not choose 'recompute'; strategy 'pareto'"),
     ],

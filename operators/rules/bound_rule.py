@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, final
 
 from maniple.operators.rules.tile import Tile, split_range
-from maniple.operators.rules.tile_table import TileTable
+from maniple.operators.rules.tile_table import Parts, TileTable
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
@@ -298,9 +298,31 @@ def _table(bound: BoundRule, degrees: tuple[int, ...], within: Within | None) ->
         parts[within[0]] = max(2, degrees[place]) if high - low < bound.factors[place].extent else degrees[place]
         if low:  # what only the first part uses, this one does not
             operands = [(p, None if p.joins == within[0] else shape) for p, shape in operands]
+    found = parts_of(bound, splits, tuple(shape for _, shape in operands))
+    return TileTable(
+        found.factors,
+        found.ranges,
+        found.axes,
+        found.joins,
+        found.padding,
+        tuple(bound.folds(result, parts) for result in range(len(rule.results))),
+        found.gathered,
+    )
+
+
+def parts_of(bound: BoundRule, splits: Splits, shapes: tuple[Shape | None, ...] | None = None) -> Parts:
+    """What parts of factors use of every tensor, whichever splits the parts are of.
+
+    Args:
+        bound: the rule.
+        splits: by factor, the ranges of the parts.
+        shapes: of every operand, None for one that no part uses; by default those of the rule.
+    """
+    rule, names = bound.rule, tuple(factor.name for factor in bound.factors)
+    operands = [*zip(rule.operands, bound.operand_shapes if shapes is None else shapes, strict=True)]
     saved = zip((pattern for _, pattern in rule.saved), bound.saved_shapes, strict=True)
     results = zip(rule.results, bound.result_shapes, strict=True)
-    return TileTable(
+    return Parts(
         names,
         splits,
         {
@@ -317,7 +339,6 @@ def _table(bound: BoundRule, degrees: tuple[int, ...], within: Within | None) ->
             if pattern.joins is not None and shape is not None
         },
         tuple(_padding(bound, names, splits)),
-        tuple(bound.folds(result, parts) for result in range(len(rule.results))),
         tuple(factor.name for factor in rule.factors if factor.gathered),
     )
 

@@ -31,6 +31,28 @@ Axes = Sequence[tuple["int | None", Sequence[Range]]]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What parts of factors use of every tensor, of whichever splits they are.
+
+    Args:
+        factors: the factors' names, in rule order.
+        ranges: by factor, the range of each part.
+        axes: by role and place, what the parts use of a tensor; None where it is absent.
+        joins: by place of an operand that only the first part of a factor uses, the place of that factor.
+        padding: for every halo dimension the place of its factor, and by part the rows (below, above) that are added.
+        gathered: the factors along which another operand's values pick.
+    """
+
+    factors: tuple[str, ...]
+    ranges: tuple[tuple[Range, ...], ...]
+    axes: Mapping[TensorRole, Sequence[Axes | None]]
+    joins: Mapping[int, int]
+    padding: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    gathered: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class TileTable:
     """The tiles of a split, row-major over the factors, the empty ones included.
 
@@ -122,27 +144,7 @@ class TileTable:
 
     def _tile(self, number: int) -> Tile:
         index = tuple(self.index[number].tolist())
-        return Tile(
-            index,
-            self.factors,
-            tuple([parts[part] for parts, part in zip(self.ranges, index, strict=True)]),
-            self._operands("operand", index),
-            self._operands("operand_gradient", index),
-            tuple([_rect(axes or (), index) for axes in self.axes["result"]]),
-            tuple([_rect(axes or (), index) for axes in self.axes["saved"]]),
-            tuple([added[index[factor]] for factor, added in self.padding]),
-            self.gathered,
-        )
-
-    def _operands(self, role: TensorRole, index: tuple[int, ...]) -> tuple[Rect | None, ...]:
-        """What the tile of some parts uses of each operand; None where it does not use it."""
-        later = {place for place, factor in self.joins.items() if index[factor]}
-        return tuple(
-            [
-                None if axes is None or place in later else _rect(axes, index)
-                for place, axes in enumerate(self.axes[role])
-            ]
-        )
+        return tile_of(self, index, index)
 
 
 @final
@@ -177,6 +179,37 @@ class Tiles(OnDemand[Tile]):
         if not isinstance(self._table, TileTable):
             self._table = self._table()
         return self._table
+
+
+def tile_of(table: Parts | TileTable, index: tuple[int, ...], rows: tuple[int, ...]) -> Tile:
+    """One tile.
+
+    Args:
+        table: what the parts of factors use.
+        index: by factor, which part of its split it has.
+        rows: by factor, which part of the table that is.
+    """
+    return Tile(
+        index,
+        table.factors,
+        tuple([parts[part] for parts, part in zip(table.ranges, rows, strict=True)]),
+        _operands(table, "operand", index, rows),
+        _operands(table, "operand_gradient", index, rows),
+        tuple([_rect(axes or (), rows) for axes in table.axes["result"]]),
+        tuple([_rect(axes or (), rows) for axes in table.axes["saved"]]),
+        tuple([added[rows[factor]] for factor, added in table.padding]),
+        table.gathered,
+    )
+
+
+def _operands(
+    table: Parts | TileTable, role: TensorRole, index: tuple[int, ...], rows: tuple[int, ...]
+) -> tuple[Rect | None, ...]:
+    """What a tile uses of each operand; None where it does not use it."""
+    later = {place for place, factor in table.joins.items() if index[factor]}
+    return tuple(
+        [None if axes is None or place in later else _rect(axes, rows) for place, axes in enumerate(table.axes[role])]
+    )
 
 
 def _rect(axes: Axes, index: tuple[int, ...]) -> Rect:

@@ -68,7 +68,7 @@ def _known(_context: click.Context, _option: click.Parameter, name: str) -> str:
 @click.option("--zero", type=int, help=ZERO_HELP)
 @click.option("--micro-batches", type=int, help=MICRO_BATCHES_HELP)
 @click.option("--inside", type=click.Path(path_type=Path), help=INSIDE_HELP)
-@click.option("--space", multiple=True, help="What pareto is to choose besides: recompute, cube.")
+@click.option("--space", multiple=True, help="What pareto is to choose besides: recompute, cube, stages.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Where to write the plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def search(

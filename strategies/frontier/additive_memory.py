@@ -24,7 +24,8 @@ import numpy as np
 
 from maniple.process.compilation.compiled import kernel
 from maniple.regions.columns.boxes import AXES, HIGH, LOW
-from maniple.regions.columns.validity import GRADIENT, READ, REDUCE
+from maniple.regions.columns.validity import GRADIENT, REDUCE
+from maniple.strategies.optcnn.use_table import FAR, hulls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,17 @@ if TYPE_CHECKING:
 
     from maniple.regions.columns.boxes import Boxes
     from maniple.runtime.schedule.network import Column
+    from maniple.strategies.frontier.own_price import Tabled
     from maniple.strategies.interface.space import Choice
+    from maniple.strategies.optcnn.home_table import HomeTable
     from maniple.strategies.optcnn.operator_movement import End, Placed
-    from maniple.strategies.optcnn.placed_operators import PlacedOperators
+    from maniple.strategies.optcnn.operator_tables import OperatorTables
+    from maniple.strategies.optcnn.use_table import BoxLists, UseTable
     from maniple.strategies.simulation.home_boxes import HomeBoxes
     from maniple.strategies.simulation.region_cache import Use
 
+    Sizes = npt.NDArray[np.float64]
+    """[choice, memory]"""
     Hulls = npt.NDArray[np.int64]
     """[..., memory, (lows, highs)]; a hull without elements has highs of 0."""
 
@@ -46,8 +52,6 @@ __all__: list[str] = []
 
 SUMS = frozenset({REDUCE, GRADIENT})
 """How what contributes to a sum uses a region."""
-FAR = np.iinfo(np.int64).max // 2
-"""The low of a hull without elements."""
 
 
 @final
@@ -55,13 +59,14 @@ class AdditiveMemory:
     """The tables of the additive memory; what is alike shares.
 
     Args:
-        operators: the operators, placed.
+        tables: the operators under all of their choices.
+        flying: of how many parts of the samples at once what forward leaves for backward is held.
     """
 
-    def __init__(self, operators: PlacedOperators) -> None:
-        self._operators = operators
-        self._plan_free, self._nodes = operators.plan_free, operators.plan_free.nodes
-        self._memories = len(operators.machine.memories)
+    def __init__(self, tables: OperatorTables, flying: int = 1) -> None:
+        self._tables, self._operators, self._flying = tables, tables.operators, flying
+        self._plan_free, self._nodes = self._operators.plan_free, self._operators.plan_free.nodes
+        self._memories = len(self._operators.machine.memories)
         self._hulls_of: dict[object, Hulls] = {}
 
     def own_bytes(
@@ -96,20 +101,80 @@ class AdditiveMemory:
                 total += itemsize * _volumes(self._hulls(placed.of(_value(place)))) / self._operators.sharing(operand)
         return int(np.ceil(total.max(initial=0)))
 
-    def edge_bytes(self, writer: int, reader: int, choices: Sequence[Sequence[Choice]]) -> npt.NDArray[np.int64]:
+    def all_bytes(self, number: int, homes: Tabled, *, again: bool = False) -> npt.NDArray[np.int64]:
+        """The same of an operator under each of its choices.
+
+        Args:
+            number: the operator.
+            homes: see `own_bytes`; where they live under each choice.
+            again: whether its results are computed again.
+        """
+        count = self._tables.count(number)
+        if not self._operators.needs(number):
+            return np.zeros(count, dtype=np.int64)
+        forms, node = self._tables.forms(number), self._nodes[number]
+        total = np.zeros((count, self._memories))
+        for tensor, home in homes:
+            total += self._all_weight_bytes(number, tensor, home)
+        for form in forms:
+            for layout, uses in form.inside:
+                total += layout[1] * self._all_instances(uses, count)
+            for layout, uses in () if again else (*form.saved, *form.values):
+                total += self._flying * layout[1] * self._all_instances(uses, count)
+        for place, result in enumerate(node.results):
+            for kind in ("gradient",) if again else ("value", "gradient"):
+                times = self._flying if kind == "value" else 1
+                for form in forms:
+                    total += (
+                        times * self._itemsize(result) * self._all_instances(form.of((kind, "result", place)), count)
+                    )
+        for place, operand in enumerate(node.operands):
+            if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
+                continue
+            total = self._add_operand(total, number, place, operand)
+        most: npt.NDArray[np.int64] = np.ceil(total.max(axis=1, initial=0)).astype(np.int64)
+        return most
+
+    def _add_operand(self, total: Sizes, number: int, place: int, operand: int) -> Sizes:
+        """What is contributed to the gradient of an operand, and it itself where it comes into the step, added."""
+        forms, count = self._tables.forms(number), self._tables.count(number)
+        itemsize = self._itemsize(operand)
+        for form in forms:
+            total = total + itemsize * self._all_contributed(form.of(("gradient", "operand", place)), count)
+        if self._plan_free.graph.producer(operand) is None:
+            used = [use.used for form in forms for use in form.of(_value(place))]
+            whole = self._flying * itemsize * _volumes(self._hulls_of_all(used, count))
+            total = total + whole / self._operators.sharing(operand)
+        return total
+
+    def edge_bytes(self, writer: int, reader: int) -> npt.NDArray[np.int64]:
         """The bytes of the copies between two operators, for each choice of the one and of the other.
 
         Args:
             writer: what makes something.
             reader: what reads it.
-            choices: of every operator those that are compared.
         """
-        found = np.zeros((len(choices[writer]), len(choices[reader])), dtype=np.int64)
+        found = np.zeros((self._tables.count(writer), self._tables.count(reader)), dtype=np.int64)
         for result, operand, _ in self._operators.ends(writer, reader):
             tensor = self._nodes[writer].results[result]
-            made = self._hulls_at(writer, ("value", "result", result), choices[writer])
-            read = self._hulls_at(reader, ("value", "operand", operand), choices[reader])
-            found += self._itemsize(tensor) * _growths(made, read)
+            made = self._hulls_at(writer, ("value", "result", result))
+            read = self._hulls_at(reader, ("value", "operand", operand))
+            found += self._flying * self._itemsize(tensor) * _growths(made, read)
+        return found
+
+    def received_bytes(self, writer: int, reader: int) -> npt.NDArray[np.int64]:
+        """The bytes of what a reader has of another stage's operator, and of its gradient there, by choice of it.
+
+        Args:
+            writer: what makes something, on other processors.
+            reader: what reads it.
+        """
+        found = np.zeros(self._tables.count(reader), dtype=np.int64)
+        for _, operand, _ in self._operators.ends(writer, reader):
+            tensor = self._nodes[reader].operands[operand]
+            if tensor is not None:
+                read = _volumes(self._hulls_at(reader, ("value", "operand", operand))).max(axis=1)
+                found += self._flying * self._itemsize(tensor) * read.astype(np.int64)
         return found
 
     def _weight_bytes(self, tensor: int, place: int, placed: Placed, home: HomeBoxes | None) -> npt.NDArray[np.float64]:
@@ -128,6 +193,42 @@ class AdditiveMemory:
         found: npt.NDArray[np.float64] = itemsize * total / sharing
         return found
 
+    def _all_weight_bytes(self, number: int, tensor: int, home: HomeTable | None) -> npt.NDArray[np.float64]:
+        """By choice and memory this user's equal part of a weight."""
+        forms, count = self._tables.forms(number), self._tables.count(number)
+        place, itemsize = self._nodes[number].operands.index(tensor), self._itemsize(tensor)
+        held = [] if home is None else [home.blocks]
+        lives = _volumes(self._hulls_of_all(held, count))
+        used = [use.used for form in forms for use in form.of(_value(place))]
+        total = _volumes(self._hulls_of_all([*held, *used], count))
+        for form in forms:
+            given = form.of(("gradient", "operand", place))
+            if given:
+                more = total + self._all_contributed(given, count) + self._operators.states * lives
+                total = np.where(form.there[:, None], more, total)
+        found: npt.NDArray[np.float64] = itemsize * total / self._operators.sharing(tensor)
+        if home is not None and home.passing.any():
+            passing = itemsize * (2 + self._operators.states) * lives
+            found = np.where(home.passing[:, None], passing, found)
+        return found
+
+    def _all_instances(self, uses: Sequence[UseTable], count: int) -> npt.NDArray[np.float64]:
+        """By choice and memory the elements of a region's instance and of the contributions to it."""
+        alone = np.all([use.sums for use in uses], axis=0)  # where all contribute
+        main = [use.used.select(~use.sums[use.used.owner] | alone[use.used.owner]) for use in uses]
+        return _volumes(self._hulls_of_all(main, count)) + self._all_contributed(uses, count)
+
+    def _all_contributed(self, uses: Sequence[UseTable], count: int) -> npt.NDArray[np.float64]:
+        """By choice and memory the elements of what is contributed to a sum."""
+        found = np.zeros((count, self._memories))
+        for use in uses:
+            if use.sums.any():
+                found += np.where(use.sums[:, None], _volumes(self._hulls_of_all([use.used], count)), 0.0)
+        return found
+
+    def _hulls_of_all(self, used: Sequence[BoxLists], count: int) -> Hulls:
+        return hulls(used, count, self._memories, self._operators.memory_of)
+
     def _instances(self, uses: Sequence[Use]) -> npt.NDArray[np.float64]:
         """By memory the elements of a region's instance and of the contributions to it."""
         main = [use for use in uses if use.shape.access not in SUMS]
@@ -144,13 +245,13 @@ class AdditiveMemory:
     def _itemsize(self, tensor: int) -> int:
         return self._plan_free.layout(("value", -1, tensor), {})[1]
 
-    def _hulls_at(self, number: int, end: End, choices: Sequence[Choice]) -> Hulls:
+    def _hulls_at(self, number: int, end: End) -> Hulls:
         """The hulls of what an operator makes of a result, or reads of an operand, [choice, memory, ...]."""
         key = self._plan_free.kind[number], end
         if key not in self._hulls_of:
-            uses = [self._operators.place(number, choice).of(end) for choice in choices]
-            found = [self._hulls(_writes(use) if end[1] == "result" else use) for use in uses]
-            self._hulls_of[key] = np.stack(found)
+            uses = [use for form in self._tables.forms(number) for use in form.of(end)]
+            kept = [use.used for use in uses if end[1] != "result" or not use.reads]
+            self._hulls_of[key] = self._hulls_of_all(kept, self._tables.count(number))
         return self._hulls_of[key]
 
     def _hulls(self, uses: Sequence[Use]) -> Hulls:
@@ -169,10 +270,6 @@ class AdditiveMemory:
 
 def _value(place: int) -> End:
     return "value", "operand", place
-
-
-def _writes(uses: Sequence[Use]) -> list[Use]:
-    return [use for use in uses if use.shape.access != READ]
 
 
 def _volumes(hulls: Hulls) -> npt.NDArray[np.float64]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
-from maniple.strategies.frontier.homes import HOMES, SPREAD, homes_of
+from maniple.strategies.frontier.own_price import ONCE, OwnPrices
 from maniple.strategies.frontier.shared_weight import SharedWeights
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from maniple.strategies.frontier.own_price import Turns
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
 
@@ -85,88 +86,64 @@ def additive_model(
         choices: of every operator those that are compared.
         again: of every operator whether its results may be computed again; of none by default.
     """
-    cost, may = AdditiveCost(problem, space, choices), again or (False,) * len(choices)
-    memory = AdditiveMemory(cost.operators)
-    own: dict[object, Term] = {}
-    edges: dict[object, Term] = {}
-    terms = []
-    for number in range(len(choices)):
-        kind = cost.kind(number), may[number]
-        if kind not in own:
-            kept = own_term(cost, memory, number, choices[number])
-            own[kind] = _with_again(kept, cost, memory, number, choices[number]) if may[number] else kept
-        terms.append(own[kind])
-    between: dict[tuple[int, int], Term] = {}
-    for pair in cost.edges:
-        # The cost's table stays, so its identity tells alike edges.
-        alike = id(cost.edge(*pair)), may[pair[0]], may[pair[1]]
-        if alike not in edges:
-            edges[alike] = _edge_term(cost, memory, pair, choices, may)
-        between[pair] = edges[alike]
-    model = Model(tuple(terms), between)
-    return model, cost, SharedWeights(model, cost, memory, choices)
+    terms = Terms(AdditiveCost(problem, space, choices, at_once=True), again or (False,) * len(choices))
+    own = tuple(terms.own(number) for number in range(len(choices)))
+    model = Model(own, {pair: terms.edge(pair) for pair in terms.cost.edges})
+    return model, terms.cost, SharedWeights(model, terms.cost, terms.memory, terms.prices)
 
 
-def own_term(
-    cost: AdditiveCost,
-    memory: AdditiveMemory,
-    number: int,
-    choices: Sequence[Choice],
-    *,
-    again: bool = False,
-) -> Term:
-    """The bytes and nanoseconds of an operator, by choice and home.
+@final
+class Terms:
+    """The terms of a model, made as they are asked for; what is alike shares.
 
     Args:
-        cost: the times.
-        memory: the bytes.
-        number: the operator.
-        choices: those that are compared.
-        again: whether its results are computed again; the nanoseconds do not say so.
+        cost: the times, of all choices at once.
+        may: of every operator whether its results may be computed again.
+        turns: how often operators take their turn in a step.
     """
-    times = np.rint(cost.operator(number) / NS).astype(np.int64)
-    size, tick = (np.zeros((len(choices), HOMES), dtype=np.int64) for _ in range(2))
-    for place, choice in enumerate(choices):
-        found = homes_of(cost.operators, number, choice)
-        moved = [
-            sum(cost.synchronisation_ns(tensor, number, choice, lives) for tensor, lives in weights)
-            for weights in (found.values() if len(found) > 1 else ())
-        ]
-        # A home that is none of this choice's costs what the first one does.
-        size[place, :] = memory.own_bytes(number, choice, found[SPREAD], again=again)
-        tick[place, :] = times[place]
-        for at, home in enumerate([*found][1:], start=1):
-            size[place, home] = memory.own_bytes(number, choice, found[home], again=again)
-            tick[place, home] += round(moved[at] - moved[0])
-    return size, tick
 
+    def __init__(self, cost: AdditiveCost, may: Sequence[bool], turns: Turns = ONCE) -> None:
+        self.cost, self.memory = cost, AdditiveMemory(cost.tables, turns.flying)
+        self.prices = OwnPrices(cost, self.memory, turns)
+        self._may, self._turns = may, turns
+        self._own: dict[object, Term] = {}
+        self._edges: dict[object, Term] = {}
 
-def _with_again(kept: Term, cost: AdditiveCost, memory: AdditiveMemory, number: int, choices: Sequence[Choice]) -> Term:
-    """The bytes and nanoseconds of an operator whose results may be computed again."""
-    size, _ = own_term(cost, memory, number, choices, again=True)
-    more = np.asarray([round(cost.again_ns(number, choice)) for choice in choices], dtype=np.int64)
-    return np.concatenate([kept[0], size]), np.concatenate([kept[1], kept[1] + more[:, None]])
+    def own(self, number: int) -> Term:
+        """The bytes and nanoseconds of an operator, by choice and home."""
+        kind = self.cost.kind(number), self._may[number]
+        if kind not in self._own:
+            kept = self.prices.price(number)
+            self._own[kind] = self._with_again(kept, number) if self._may[number] else kept
+        return self._own[kind]
 
+    def edge(self, pair: tuple[int, int]) -> Term:
+        """The bytes and nanoseconds of what goes between two operators, by choice of both."""
+        # The cost's table stays, so its identity tells alike edges.
+        alike = id(self.cost.edge(*pair)), self._may[pair[0]], self._may[pair[1]]
+        if alike not in self._edges:
+            self._edges[alike] = self._edge(*pair)
+        return self._edges[alike]
 
-def _edge_term(
-    cost: AdditiveCost,
-    memory: AdditiveMemory,
-    pair: tuple[int, int],
-    choices: Sequence[Sequence[Choice]],
-    may: Sequence[bool],
-) -> Term:
-    """The bytes and nanoseconds of what goes between two operators, by choice of both."""
-    writer, reader = pair
-    size, tick = memory.edge_bytes(writer, reader, choices), np.rint(cost.edge(writer, reader) / NS).astype(np.int64)
-    if may[writer]:
-        once_more = np.rint(cost.edge_again(writer, reader) / NS).astype(np.int64)
-        back = np.asarray([cost.reads_back(writer, reader, choice) for choice in choices[reader]])
-        others = [tick + once_more * back]
-        if may[reader]:
-            others.append(tick + once_more)
-            tick, size = np.concatenate([tick, tick], axis=1), np.concatenate([size, size], axis=1)
-        again = np.concatenate(others, axis=1)
-        return np.concatenate([size, np.zeros_like(size)]), np.concatenate([tick, again])
-    if may[reader]:
-        return np.concatenate([size, size], axis=1), np.concatenate([tick, tick], axis=1)
-    return size, tick
+    def _with_again(self, kept: Term, number: int) -> Term:
+        """The bytes and nanoseconds of an operator whose results may be computed again."""
+        size = self.prices.sizes(number, again=True)
+        more = np.rint(self.cost.tables.again_ns(number) * self._turns.rounds).astype(np.int64)
+        return np.concatenate([kept[0], size]), np.concatenate([kept[1], kept[1] + more[:, None]])
+
+    def _edge(self, writer: int, reader: int) -> Term:
+        cost, rounds = self.cost, self._turns.rounds
+        size = self.memory.edge_bytes(writer, reader)
+        tick = np.rint(cost.edge(writer, reader) / NS * rounds).astype(np.int64)
+        if self._may[writer]:
+            once_more = np.rint(cost.edge_again(writer, reader) / NS * rounds).astype(np.int64)
+            operands = [operand for _, operand, _ in cost.operators.ends(writer, reader)]
+            others = [tick + once_more * cost.tables.reads_back(reader, operands)]
+            if self._may[reader]:
+                others.append(tick + once_more)
+                tick, size = np.concatenate([tick, tick], axis=1), np.concatenate([size, size], axis=1)
+            again = np.concatenate(others, axis=1)
+            return np.concatenate([size, np.zeros_like(size)]), np.concatenate([tick, again])
+        if self._may[reader]:
+            return np.concatenate([size, size], axis=1), np.concatenate([tick, tick], axis=1)
+        return size, tick

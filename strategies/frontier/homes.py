@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.operators.rules.configuration import WeightPlan
+from maniple.strategies.optcnn.home_table import PASSING, SPREAD, WHERE_USED
 
 if TYPE_CHECKING:
     from maniple.operators.plan.weight_home import Users
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SPREAD, WHERE_USED, PASSING = range(3)
-"""The numbers of the homes."""
-HOMES = 3
 Weights = list[tuple[int, "HomeBoxes"]]
 """The weights of an operator, and where each lives."""
 

@@ -8,6 +8,7 @@ so by the model only: of simulated figures, what is given is the best of the pla
     step      what it does
     1         the additive model
     2         its frontier
+    then      with stages: the frontier of one arrangement of stages, order and micro-batches
     then      simulates one of its points, the leanest and the fastest first
     last      drops what is beaten
 """
@@ -22,16 +23,18 @@ import numpy as np
 
 from maniple.operators.graph.graph import Graph
 from maniple.operators.plan.plan import Predicted
-from maniple.process.error import RequestError
+from maniple.process.error import RequestError, RunError
 from maniple.process.inventory import available_cores
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.frontier.additive_model import Model, additive_model
+from maniple.strategies.frontier.algebra import reduce
 from maniple.strategies.frontier.cube import cube_splits
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import Solution, solve
 from maniple.strategies.frontier.homes import weight_plan
 from maniple.strategies.frontier.seam import recomputable
 from maniple.strategies.frontier.shared_weight import gap
+from maniple.strategies.frontier.stage_search import Arrangement, Staged, StageSearch, arrangements
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint, undominated
 from maniple.strategies.interface.space import Choice, Space
@@ -73,7 +76,10 @@ class ParetoState:
         cost: what it was made from.
         shared: the weights that several operators use.
         solution: its frontier, once it is known.
-        waiting: the points of it that are still to be simulated.
+        stages: what finds the frontiers of pipelines, where they are asked for.
+        left: the arrangements that are still to be searched.
+        points: the points of the model that nothing beats, pipelines among them.
+        waiting: those of them that are still to be simulated.
         simulated: those that are.
     """
 
@@ -86,7 +92,10 @@ class ParetoState:
     cost: AdditiveCost | None = None
     shared: SharedWeights | None = None
     solution: Solution | None = None
-    waiting: tuple[Found, ...] = ()
+    stages: StageSearch | None = None
+    left: tuple[Arrangement, ...] = ()
+    points: tuple[Found | Staged, ...] = ()
+    waiting: tuple[Found | Staged, ...] = ()
     simulated: tuple[FrontierPoint, ...] = ()
 
 
@@ -97,7 +106,7 @@ class Pareto(AbstractStrategy[ParetoState]):
     name: ClassVar[str] = "pareto"
     needs_budget: ClassVar[bool] = False
     objectives: ClassVar[tuple[str, ...]] = ("time", "memory", "pareto")
-    spaces: ClassVar[tuple[str, ...]] = ("recompute", "cube")
+    spaces: ClassVar[tuple[str, ...]] = ("recompute", "cube", "stages")
 
     def load_compiled(self) -> None:
         """Compile what a search calls, or load it."""
@@ -119,7 +128,15 @@ class Pareto(AbstractStrategy[ParetoState]):
             return replace(state, model=model, cost=cost, shared=shared)
         if state.solution is None:
             solution = _proved(solve(state.model, EPSILON, available_cores()), state.shared)
-            return replace(state, solution=solution, waiting=_spread(solution.points))
+            state = replace(state, solution=solution, points=solution.points)
+            if "stages" not in state.problem.space:
+                return _begun(state)
+            search = StageSearch(state.problem, state.again, EPSILON, available_cores())
+            return _begun(replace(state, stages=search, left=arrangements(state.problem)))
+        if state.left and state.stages is not None:
+            arrangement, *left = state.left
+            points = undominated_points((*state.points, *state.stages.points(arrangement)))
+            return _begun(replace(state, left=tuple(left), points=points))
         if not state.waiting:
             return state
         found, *waiting = state.waiting
@@ -127,7 +144,7 @@ class Pareto(AbstractStrategy[ParetoState]):
 
     def terminate(self, state: ParetoState) -> bool:
         """Whether all points are simulated."""
-        return state.solution is not None and not state.waiting
+        return state.solution is not None and not state.left and not state.waiting
 
     def progress(self, state: ParetoState) -> Progress:
         """How far a state has come: every simulated point counts as a proposal."""
@@ -159,12 +176,12 @@ class Pareto(AbstractStrategy[ParetoState]):
             raise RequestError("strategy 'pareto': no plan was simulated yet; give it a larger budget, or none")
         return Frontier(
             undominated(points),
-            exact=not solution.inexact and not state.waiting,
+            exact=not _inexact(state) and not state.waiting,
             epsilon=solution.epsilon,
-            model_points=len(solution.points),
+            model_points=len(state.points),
             simulated=len(points),
-            inexact=tuple(state.space.names[operator] for operator in solution.inexact),
-            gap=solution.gap,
+            inexact=tuple(state.space.names[operator] for operator in _inexact(state)),
+            gap=solution.gap if state.stages is None else None,
             time_correlation=rank_correlation([p.model_s for p in points], [p.step_s for p in points]),
             memory_correlation=rank_correlation([p.model_bytes for p in points], [p.peak_memory_bytes for p in points]),
             capacity_bytes=min(memory.capacity_bytes for memory in state.problem.machine.memories),
@@ -208,23 +225,54 @@ def _proved(solution: Solution, shared: SharedWeights | None) -> Solution:
     return replace(solution, inexact=inexact, gap=gap(prices, least, bound.epsilon))
 
 
-def _spread(points: tuple[Found, ...]) -> tuple[Found, ...]:
+def undominated_points(points: Sequence[Found | Staged]) -> tuple[Found | Staged, ...]:
+    """Those that no other beats, memory ascending.
+
+    Args:
+        points: by the model.
+    """
+    memory, ticks = (
+        np.asarray([getattr(point, axis) for point in points], dtype=np.int64) for axis in ("memory", "ticks")
+    )
+    return tuple(points[place] for place in reduce(memory, ticks).tolist())
+
+
+def _begun(state: ParetoState) -> ParetoState:
+    """The state whose points wait for simulation once all arrangements are searched."""
+    return state if state.left else replace(state, waiting=_spread(state.points))
+
+
+def _inexact(state: ParetoState) -> tuple[int, ...]:
+    """The operators for which the frontier of the model is not proved."""
+    own = () if state.solution is None else state.solution.inexact
+    return tuple(sorted({*own, *(() if state.stages is None else state.stages.inexact)}))
+
+
+def _spread(points: tuple[Found | Staged, ...]) -> tuple[Found | Staged, ...]:
     """The points that are simulated: both ends first, the others spread evenly over the frontier."""
     count = min(SIMULATED, len(points))
     places = np.unique(np.rint(np.linspace(0, len(points) - 1, count)).astype(np.int64)).tolist()
     return tuple(points[place] for place in [*places[-1:], *places[:1], *places[1:-1]][: len(places)])
 
 
-def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
-    """A point of the model as a plan, with what it takes and holds."""
-    problem = state.problem
+def _plan(state: ParetoState, found: Found | Staged) -> Plan:
+    """A point of the model as a plan."""
+    if isinstance(found, Staged):
+        if state.stages is None:
+            raise RunError("pareto: a pipeline, and no stages were asked for")
+        return state.stages.plan(found, Pareto.name)
     operators = tuple(
         (name, replace(own.plan(choices[choice % len(choices)]), recompute=choice >= len(choices)))
         for name, own, choices, choice in zip(
             state.space.names, state.space.operators, state.choices, found.chosen, strict=True
         )
     )
-    plan = _at_homes(state, found, complete(problem, Pareto.name, operators))
+    return _at_homes(state, found, complete(state.problem, Pareto.name, operators))
+
+
+def _simulate(state: ParetoState, found: Found | Staged) -> FrontierPoint:
+    """A point of the model as a plan, with what it takes and holds."""
+    problem, plan = state.problem, _plan(state, found)
     simulation = Simulation(
         problem.graph, problem.machine, plan, problem.costs, cache=state.cache, optimizer=problem.optimizer
     )
@@ -236,9 +284,9 @@ def _simulate(state: ParetoState, found: Found) -> FrontierPoint:
         *((("space", ", ".join(problem.space)),) if problem.space else ()),
         ("model_s", found.ticks / 1e9),
         ("model_bytes", found.memory),
-        ("exact", solution is not None and not solution.inexact),
+        ("exact", not _inexact(state)),
         ("epsilon", 0.0 if solution is None else solution.epsilon),
-        ("model_points", 0 if solution is None else len(solution.points)),
+        ("model_points", len(state.points)),
     )
     plan = replace(plan, explanation=(("", told),), predicted=Predicted(step_s, peak, simulation.bytes))
     return FrontierPoint(step_s, peak, found.ticks / 1e9, found.memory, len(plan.processors_used()), plan)

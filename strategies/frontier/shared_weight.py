@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.frontier.homes import HOMES, SPREAD, homes_of
+from maniple.strategies.optcnn.home_table import HOMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.frontier.additive_memory import AdditiveMemory
     from maniple.strategies.frontier.additive_model import Model, Term
+    from maniple.strategies.frontier.own_price import OwnPrices
     from maniple.strategies.frontier.weighted_sum import Found
     from maniple.strategies.interface.space import Choice
     from maniple.strategies.optcnn.additive_cost import AdditiveCost
@@ -50,13 +51,12 @@ class SharedWeights:
         model: the additive model.
         cost: its times.
         memory: its bytes.
-        choices: of every operator those that are compared.
+        prices: what operators take under all of their choices.
     """
 
-    def __init__(
-        self, model: Model, cost: AdditiveCost, memory: AdditiveMemory, choices: Sequence[Sequence[Choice]]
-    ) -> None:
-        self._model, self._cost, self._memory, self._choices = model, cost, memory, choices
+    def __init__(self, model: Model, cost: AdditiveCost, memory: AdditiveMemory, prices: OwnPrices) -> None:
+        self._model, self._cost, self._memory, self._prices = model, cost, memory, prices
+        self._choices = choices = cost.operators.choices
         users: dict[int, list[int]] = {}
         for number in range(len(choices)):
             for tensor in cost.operators.weights(number):
@@ -118,19 +118,17 @@ class SharedWeights:
         size, tick = (np.array(axis) for axis in self._model.own[number])
         count = len(self._choices[number])
         shared = [tensor for tensor in self._cost.operators.weights(number) if tensor in self._users]
-        for place in range(len(size)):
-            choice = self._choices[number][place % count]
-            moved = sum(
-                self._cost.synchronisation_ns(tensor, number, choice, self._alone(tensor, number, choice))
-                for tensor in shared
-            )
-            tick[place] = np.maximum(tick[place] - int(np.ceil(moved)) - 1, 0)
-            found = homes_of(self._cost.operators, number, choice)
+        for first in range(0, len(size), count):  # kept, and then again
+            rows = slice(first, first + count)
+            moved = self._prices.spread_ns(number, shared)
+            tick[rows] = np.maximum(tick[rows] - np.ceil(moved).astype(np.int64)[:, None] - 1, 0)
             for home in range(HOMES):
-                lives = found.get(home, found[SPREAD])
-                homes = [(tensor, None if tensor in shared else there) for tensor, there in lives]
-                least = self._memory.own_bytes(number, choice, homes, again=place >= count)
-                size[place, home] = min(int(size[place, home]), least)
+                homes = [
+                    (tensor, None if tensor in shared else self._prices.homes(number, tensor)[home])
+                    for tensor in self._cost.operators.weights(number)
+                ]
+                least = self._memory.all_bytes(number, homes, again=first >= count)
+                size[rows, home] = np.minimum(size[rows, home], least)
         return size, tick
 
 

@@ -54,7 +54,7 @@ class Problem:
         inside: a plan whose stages are kept, for strategies that can: they change degrees and processors of operators
             within the processors of their stage, whose order and micro-batches stay.
         space: what they are to choose besides, of what they know: ``recompute``, which results are computed again;
-            ``cube``, layouts on the processors as a cube.
+            ``cube``, layouts on the processors as a cube; ``stages``, pipelines.
         weights: which versions of weights are read, for strategies that plan pipelines without a flush; None: there is
             one, and a step sees all updates before it.
     """
@@ -226,6 +226,10 @@ def asked_space(chosen: AbstractStrategy[Any], space: Sequence[str]) -> tuple[st
     asked = (space,) if isinstance(space, str) else tuple(dict.fromkeys(space))
     for name in asked:
         if name not in chosen.spaces:
-            known = nearest(name, chosen.spaces) if chosen.spaces else "; strategy 'pareto' chooses cube and recompute"
+            known = (
+                nearest(name, chosen.spaces)
+                if chosen.spaces
+                else "; strategy 'pareto' chooses cube, recompute and stages"
+            )
             raise RequestError(f"space: strategy {chosen.name!r} does not choose {name!r}{known}")
     return asked

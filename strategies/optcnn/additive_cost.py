@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.strategies.optcnn.flow import Flows, Layout
+from maniple.strategies.optcnn.operator_tables import OperatorTables
 from maniple.strategies.optcnn.placed_operators import PlacedOperators
 from maniple.strategies.simulation.region_cache import NOWHERE
 
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from maniple.regions.columns.boxes import Boxes
+    from maniple.runtime.schedule.network import Column
     from maniple.strategies.elimination.min_plus import Costs
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
     from maniple.strategies.optcnn.operator_movement import End
     from maniple.strategies.simulation.home_boxes import HomeBoxes
+
+    Numbers = Sequence[int] | Column
+    Cuts = tuple[Numbers, Sequence[Numbers]]
 
 __all__: list[str] = []
 
@@ -49,17 +54,23 @@ class AdditiveCost:
         problem: the graph and the machine.
         space: the graph's space.
         choices: of every operator those that are compared, the whole one among them.
+        at_once: whether all choices of an operator are cut at once, as for who wants all tables whole.
     """
 
-    def __init__(self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> None:
+    def __init__(
+        self, problem: Problem, space: Space, choices: Sequence[Sequence[Choice]], *, at_once: bool = False
+    ) -> None:
         self._operators = PlacedOperators(problem, space, choices)
         self._plan_free, self.edges = self._operators.plan_free, self._operators.edges
         self._nodes, self._choices = self._plan_free.nodes, choices
         self._flows = Flows(problem.machine)
+        self.tables = OperatorTables(self._operators, self._flows)
+        """The operators under all of their choices."""
+        self._at_once = at_once
         self._tables: dict[object, Costs] = {}
         self._own: dict[object, float] = {}
         self._synchronised: dict[object, float] = {}
-        self._cuts_of: dict[object, tuple[list[int], list[list[int]]]] = {}
+        self._cuts_of: dict[object, Cuts] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(self._kind(number), len(kinds)) for number in range(len(self._nodes))]
         self._filling, self._filled, self._full = self._fill(), 0, False
@@ -145,11 +156,11 @@ class AdditiveCost:
             if self._edge_kind(*edge) not in self._tables:
                 for layout, made, read, _ in self._between(*edge):
                     for one in made:
-                        self._flows.times_ns(layout, [one], read)
+                        self._flows.times_ns(layout, [int(one)], read)
                         yield len(read)
                 self.edge(*edge)
 
-    def _between(self, writer: int, reader: int) -> Iterator[tuple[Layout, list[int], list[int], bool]]:
+    def _between(self, writer: int, reader: int) -> Iterator[tuple[Layout, Numbers, Numbers, bool]]:
         """What flows between two operators: a region's layout, its cuts by who makes and who reads it, and the way."""
         for result, operand, _ in self._operators.ends(writer, reader):
             layout = self._layout(self._nodes[writer].results[result])
@@ -206,10 +217,12 @@ class AdditiveCost:
         """What flows from what is made of a region to each that reads."""
         shape, _ = layout
         source, targets = self._flows.cut(shape, made), [self._flows.cut(shape, table) for table in read if len(table)]
-        return float(self._flows.times_ns(layout, [source], targets).sum())
+        return float(sum(self._flows.times_ns(layout, [source], targets)[0].tolist()))
 
-    def _cuts(self, number: int, end: End) -> tuple[list[int], list[list[int]]]:
+    def _cuts(self, number: int, end: End) -> Cuts:
         """How an operator cuts a region that it makes, and as each of its uses reads it, under each of its choices."""
+        if self._at_once:
+            return self.tables.cuts(number, end)
         key = self._plan_free.kind[number], end
         if key not in self._cuts_of:
             _, side, place = end

@@ -19,12 +19,15 @@ holds only for regions of one layout, for how many bytes a run has decides what 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from maniple.process.compilation.compiled import inner, kernel
+from maniple.process.inventory import available_cores
 from maniple.regions.columns import boxes
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
 from maniple.regions.columns.validity import READ
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.optcnn.use_table import BoxLists
     from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
@@ -43,6 +47,8 @@ Shares = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """Boxes labelled by processor, in shares of a region's extents."""
 Spans = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 ROUNDING = 1e-12
+TOGETHER = 4096
+"""So many pairs of cuts one thread looks at."""
 Layout = tuple[tuple[int, ...], int]
 """The shape of a region, and the bytes of an element."""
 ANY: Layout = (), LINE
@@ -61,11 +67,13 @@ class Flows:
 
     def __init__(self, machine: Machine) -> None:
         network = Network.of(machine)
+        self._cores = available_cores()
         self._wires, self._copying = network.wires, network.copies
         memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         self._folders = memory_of, 1e9 * network.rooflines.launch_s, 1e9 / network.rooflines.bandwidth
         self._numbers: dict[bytes, int] = {}
         self._shares: Shares = np.empty((64, WIDTH))
+        self._alike: Column = np.empty(64, dtype=np.int64)  # of each share the first of its cut that is the same box
         self._starts: Column = np.zeros(64, dtype=np.int64)  # of each cut in the table of shares, and of the next one
         self._times: dict[Layout, tuple[Spans, Spans]] = {}
 
@@ -92,10 +100,21 @@ class Flows:
             shape: the region's.
             table: boxes by processor.
         """
-        extents = np.ones(2 * AXES)
-        extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
-        shares = table[np.argsort(table[:, LOW], kind="stable")].astype(np.float64)
-        shares[:, LOW:] /= extents
+        return self._number(_shares(shape, table, np.argsort(table[:, LOW], kind="stable")))
+
+    def cut_all(self, shape: tuple[int, ...], lists: BoxLists) -> Column:
+        """The number of each cut of some, see `cut`.
+
+        Args:
+            shape: the region's.
+            lists: of each cut the boxes by processor.
+        """
+        shares = _shares(shape, lists.boxes, np.lexsort((lists.boxes[:, LOW], lists.owner)))
+        cuts = [self._number(shares[first:last]) for first, last in pairwise(lists.starts.tolist())]
+        return np.asarray(cuts, dtype=np.int64)
+
+    def _number(self, shares: Shares) -> int:
+        """The number of a cut."""
         count = len(self._numbers)
         number = self._numbers.setdefault(shares.tobytes(), count)
         if number == count:
@@ -103,13 +122,27 @@ class Flows:
             last = first + len(shares)
             while last > len(self._shares):
                 self._shares = np.concatenate([self._shares, np.empty_like(self._shares)])
+                self._alike = np.concatenate([self._alike, np.empty_like(self._alike)])
             if count + 2 > len(self._starts):
                 self._starts = np.concatenate([self._starts, np.zeros_like(self._starts)])
             self._shares[first:last], self._starts[count + 1] = shares, last
+            _find_alike(self._shares[first:last], self._alike[first:last])
         return number
 
-    def times_ns(self, layout: Layout, sources: Sequence[int], targets: Sequence[int]) -> Spans:
+    def times_ns(self, layout: Layout, sources: Sequence[int] | Column, targets: Sequence[int] | Column) -> Spans:
         """The nanoseconds from each of some cuts of a region, as it is made, to each of others, as it is read.
+
+        Args:
+            layout: the region's.
+            sources: the numbers of the cuts by those that make it.
+            targets: the numbers of the cuts by those that read it.
+        """
+        made, read = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
+        found = self.between_ns(layout, np.repeat(made, len(read)), np.tile(read, len(made)))
+        return found.reshape(len(made), len(read))
+
+    def between_ns(self, layout: Layout, sources: Column, targets: Column) -> Rates:
+        """The nanoseconds from the first of some cuts to the first of others, from the second to the second, and so on.
 
         Args:
             layout: the region's.
@@ -119,10 +152,19 @@ class Flows:
         shape, itemsize = layout
         arranged = _arrange(layout if self._copying else ANY)
         moving, always = self._tables(layout if self._copying else ANY)
-        made, read = np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64)
-        found: Spans = np.empty((len(made), len(read)))
-        size = float(itemsize * prod(shape))
-        _fill(self._wires, self._folders, arranged, self._shares, self._starts, made, read, size, moving, always, found)
+        found, size = np.empty(len(sources)), float(itemsize * prod(shape))
+        given = self._wires, self._folders, arranged, self._shares, self._starts, self._alike
+
+        def fill(part: slice) -> None:
+            _fill(*given, sources[part], targets[part], size, moving, always, found[part])
+
+        parts = [slice(first, first + TOGETHER) for first in range(0, len(sources), TOGETHER)]
+        if len(parts) > 1 and self._cores > 1:  # no two write what the other reads, but for what both find the same
+            with ThreadPoolExecutor(self._cores) as threads:
+                list(threads.map(fill, parts))
+        else:
+            for part in parts:
+                fill(part)
         return found
 
     def _tables(self, layout: Layout) -> tuple[Spans, Spans]:
@@ -139,6 +181,15 @@ def _arrange(layout: Layout) -> Rates:
     """The extents of a region, the bytes of an element and those of a cache line."""
     shape, itemsize = layout
     return np.asarray((*shape, *(1,) * (AXES - len(shape)), itemsize, LINE), dtype=np.float64)
+
+
+def _shares(shape: tuple[int, ...], table: Boxes, order: Column) -> Shares:
+    """Boxes in shares of a region's extents, in some order."""
+    extents = np.ones(2 * AXES)
+    extents[: len(shape)] = extents[AXES : AXES + len(shape)] = shape
+    shares: Shares = table[order].astype(np.float64)
+    shares[:, LOW:] /= extents
+    return shares
 
 
 def _label(use: Use) -> Boxes:
@@ -172,14 +223,15 @@ def _fill(
     layout: Rates,
     shares: Shares,
     starts: Column,
+    alike: Column,
     sources: Column,
     targets: Column,
     size: float,
     moving: Spans,
     always: Spans,
-    found: Spans,
+    found: Rates,
 ) -> None:
-    """Write the nanoseconds from some cuts of a region to others, and keep what was not known.
+    """Write the nanoseconds from each of some cuts of a region to one of others, and keep what was not known.
 
     Args:
         wires: the links.
@@ -187,27 +239,31 @@ def _fill(
         layout: see `_arrange`.
         shares: the boxes of all cuts.
         starts: of each cut its first box; the next one's is one past its last.
+        alike: of each box the first of its cut that is the same.
         sources: the numbers of those that are made.
         targets: the numbers of those that are read.
         size: the bytes of the region.
         moving: by both cuts the nanoseconds of a byte of a region; NaN where they are not known.
         always: by both cuts the nanoseconds whatever its size is.
-        found: by source and target the nanoseconds of this region.
+        found: by pair the nanoseconds of this region.
     """
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
+    most = 1
     for row in range(len(sources)):
-        source = sources[row]
-        made = shares[starts[source] : starts[source + 1]]
-        for column in range(len(targets)):
-            target = targets[column]
-            if np.isnan(moving[source, target]):
-                read = shares[starts[target] : starts[target + 1]]
-                loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
-                latency = _add_loads(wires, folders, layout, made, read, loads, copied, folding, begun)
-                moving[source, target] = _busiest(wires, loads, copied) + folding.max()
-                always[source, target] = 1e9 * latency + begun.max()
-            found[row, column] = moving[source, target] * size + always[source, target]
+        most = max(most, starts[sources[row] + 1] - starts[sources[row]])
+        most = max(most, starts[targets[row] + 1] - starts[targets[row]])
+    overlaps = np.empty((most, most))
+    for row in range(len(sources)):
+        source, target = sources[row], targets[row]
+        if np.isnan(moving[source, target]):
+            made, read = shares[starts[source] : starts[source + 1]], shares[starts[target] : starts[target + 1]]
+            same = alike[starts[source] : starts[source + 1]], alike[starts[target] : starts[target + 1]]
+            loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
+            latency = _add_loads(wires, folders, layout, made, read, same, overlaps, loads, copied, folding, begun)
+            moving[source, target] = _busiest(wires, loads, copied) + folding.max()
+            always[source, target] = 1e9 * latency + begun.max()
+        found[row] = moving[source, target] * size + always[source, target]
 
 
 @inner
@@ -217,6 +273,8 @@ def _add_loads(
     layout: Rates,
     made: Shares,
     read: Shares,
+    same: tuple[Column, Column],
+    overlaps: Spans,
     loads: Rates,
     copied: Rates,
     folding: Rates,
@@ -226,6 +284,7 @@ def _add_loads(
     starts, links, latencies = wires[0], wires[1], wires[2]
     memory_of, launch, byte = folders
     longest, first = 0.0, 0
+    overlaps[: len(made), : len(read)] = -1.0  # of boxes that are the same they are found once
     for target in range(len(read)):
         by = int(read[target, 0])
         to, whole, given = memory_of[by], _overlap(read, target, read, target), 0.0
@@ -235,7 +294,10 @@ def _add_loads(
         for source in range(first, len(made)):
             if made[source, LOW] >= read[target, HIGH]:
                 break
-            shared = _overlap(made, source, read, target)
+            one, other = same[0][source], same[1][target]
+            if overlaps[one, other] < 0.0:
+                overlaps[one, other] = _overlap(made, one, read, other)
+            shared = overlaps[one, other]
             given += shared
             at = memory_of[int(made[source, 0])]
             if shared == 0.0 or at == to:
@@ -250,6 +312,26 @@ def _add_loads(
             folding[by] += (given + whole) * byte[by]
             begun[by] += launch[by]
     return longest
+
+
+@kernel
+def _find_alike(shares: Shares, alike: Column) -> None:
+    """Write of each box the first one that is the same, whoever has it."""
+    for row in range(len(shares)):
+        alike[row] = row
+        for other in range(row):
+            if alike[other] == other and _same(shares, other, row):
+                alike[row] = other
+                break
+
+
+@inner
+def _same(shares: Shares, one: int, other: int) -> bool:
+    """Whether two boxes are the same."""
+    equal = True
+    for column in range(LOW, WIDTH):
+        equal &= shares[one, column] == shares[other, column]
+    return equal
 
 
 @inner

@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from maniple.operators.lowering.launch_form import RegionRef
+    from maniple.operators.plan.plan import OperatorPlan
     from maniple.operators.plan.weight_home import Users
     from maniple.operators.rules.configuration import WeightPlan
     from maniple.regions.columns.boxes import Boxes
     from maniple.runtime.schedule.network import Column
     from maniple.strategies.interface.space import Choice, Space
     from maniple.strategies.interface.strategy import Problem
+    from maniple.strategies.optcnn.flow import Layout
+    from maniple.strategies.optcnn.operator_movement import End
     from maniple.strategies.simulation.plan_free_step import RegionKey
     from maniple.strategies.simulation.region_cache import Use
 
@@ -64,7 +67,8 @@ class PlacedOperators:
         self.choices = choices
         self._space = space
         self._nodes, self._tensors = self.plan_free.nodes, graph.tensors
-        self._costs = problem.costs or Analytic(self.machine)
+        self.costs = problem.costs or Analytic(self.machine)
+        """What tasks take."""
         self._cache = RegionCache(self.machine)
         self._shapes = self._cache.shapes
         self.memory_of = memory_by_processor(self.machine)
@@ -86,6 +90,25 @@ class PlacedOperators:
         if key not in self._placed:
             self._placed[key] = self._place(number, choice)
         return self._placed[key]
+
+    def plan(self, number: int, choice: Choice) -> OperatorPlan:
+        """The choice of an operator as the configuration of a plan."""
+        return self._space.operators[number].plan(choice)
+
+    def layout_at(self, number: int, end: End) -> Layout:
+        """The shape of the region at an operator's end, and the bytes of an element of its values."""
+        node, (_, side, place) = self._nodes[number], end
+        tensor = (node.results if side == "result" else node.operands)[place]
+        return self.plan_free.layout(("value", -1, -1 if tensor is None else tensor), {})
+
+    def turn(self, tensor: int) -> int | None:
+        """Of a weight that lives whole, when it chooses where; see `turns_of`."""
+        return self._turns.get(self._tensors[tensor].name)
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether what tasks take is known without the launches that they are of."""
+        return isinstance(self.costs, Analytic)
 
     @property
     def states(self) -> int:
@@ -221,11 +244,11 @@ class PlacedOperators:
     def _home(self, tensor: int, operators: Sequence[int], choices: Sequence[Choice]) -> HomeBoxes:
         users = [self.users(tensor, number, choice) for number, choice in zip(operators, choices, strict=True)]
         shape = self._tensors[tensor].shape
-        return self.home_boxes(tensor, home_among(shape, users, 0, self._turns.get(self._tensors[tensor].name)))
+        return self.home_boxes(tensor, home_among(shape, users, 0, self.turn(tensor)))
 
     def users(self, tensor: int, number: int, choice: Choice) -> Users:
         """The tiles of a weight that an operator uses, and who uses them."""
-        node, config = self._nodes[number], self._space.operators[number].plan(choice)
+        node, config = self._nodes[number], self.plan(number, choice)
         return users_of(self.plan_free.graph.bound(node), node.operands.index(tensor), config)
 
     def home_boxes(self, tensor: int, home: WeightPlan) -> HomeBoxes:
@@ -266,13 +289,13 @@ class PlacedOperators:
         processors = updated[0][1].home.processors
         kernel = kernel_at_home(self.plan_free, keys, {})
         tasks = LaunchTasks(flops, touched, processors, kernel, partial(fused_again, tuple(again)))
-        return launch_rows(tasks, self._costs).columns[:, 1]
+        return launch_rows(tasks, self.costs).columns[:, 1]
 
     def _place(self, number: int, choice: Choice) -> Placed:
-        config = self._space.operators[number].plan(choice)
+        config = self.plan(number, choice)
         form = self.plan_free.form(number, dict(config.degrees))
         split = split_operator(form, dict(config.degrees), self._shapes)
-        placement = operator_placement(split, config, self.memory_of, self._costs, self._shapes)
+        placement = operator_placement(split, config, self.memory_of, self.costs, self._shapes)
         launches = (*placement.forward, *placement.backward)
         uses: list[PlacedUse] = []
         regions: dict[str, dict[RegionKey, list[Use]]] = {"gradient": {}, "value": {}, "saved": {}}

@@ -6,10 +6,11 @@ import numpy as np
 
 import maniple as mp
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
-from maniple.strategies.frontier.homes import PASSING, SPREAD, WHERE_USED, homes_of, plan_where_used, weight_plan
+from maniple.strategies.frontier.homes import homes_of, plan_where_used, weight_plan
 from maniple.strategies.interface.space import Choice, Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
+from maniple.strategies.optcnn.home_table import PASSING, SPREAD, WHERE_USED
 
 
 def test_a_home_where_used_has_each_part_at_all_who_use_it() -> None:
@@ -52,7 +53,7 @@ def test_what_is_whole_only_in_passes_moves_twice_and_holds_its_part() -> None:
     choice = Choice((4, 1, 1))
     cost = cost_of(choice)
     found = homes_of(cost.operators, 0, choice)
-    memory = AdditiveMemory(cost.operators)
+    memory = AdditiveMemory(cost.tables)
     held = {home: memory.own_bytes(0, choice, weights) for home, weights in found.items()}
     rest = memory.own_bytes(0, choice, [])
     assert held[PASSING] - rest == 3 * 4 * (64 * 32 + 64) // 4

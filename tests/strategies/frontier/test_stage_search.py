@@ -1,0 +1,107 @@
+"""Stages on top of a frontier: against brute force over cuts and assignments, and pipelines that run."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import pytest
+
+import maniple as mp
+from maniple.runtime.control.world import World
+from maniple.strategies.frontier.own_price import Turns
+from maniple.strategies.frontier.pareto import Pareto
+from maniple.strategies.frontier.stage_search import Arrangement, Staged, StageSearch, arrangements, cuts_of
+from maniple.strategies.interface.strategy import Problem
+
+pytestmark = pytest.mark.simulator
+
+
+def layers(count: int = 3, batch: int = 8, width: int = 12) -> mp.Graph:
+    graph = mp.Graph("layers")
+    x, y = graph.input("x", (batch, width)), graph.input("y", (batch,), dtype="int64")
+    for _ in range(count):
+        x = graph.relu(graph.linear(x, width))
+    graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
+    return graph
+
+
+def best(points: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted(p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points))
+
+
+def test_turns_are_the_table_of_the_docstring() -> None:
+    """Two stages, four micro-batches; gpipe holds all of them, in as many rounds."""
+    assert Arrangement(2, "1f1b", 4).turns() == (Turns(4, 5.0, 2), Turns(4, 5.0, 1))
+    assert Arrangement(2, "gpipe", 4).turns() == (Turns(4, 5.0, 4), Turns(4, 5.0, 4))
+    assert Arrangement(1, "1f1b", 4).turns() == (Turns(4, 4.0, 1),)
+    shorter = Arrangement(2, "zb_h1", 4).turns()
+    assert all(turns.rounds < 5.0 for turns in shorter)
+
+
+def test_what_the_model_cannot_tell_apart_is_compared_once() -> None:
+    found = arrangements(Problem(layers(), mp.Machine.preset("p100x4")))
+    assert {each.order for each in found if each.stages == 1} == {"1f1b"}
+    assert "gpipe" not in {each.order for each in found}
+    assert {(each.stages, each.micro_batches) for each in found} == {
+        (1, 2),
+        (1, 4),
+        *((s, m) for s in (2, 4) for m in (s, 2 * s, 4 * s) if m <= 8),
+    }
+
+
+@pytest.mark.parametrize("arrangement", [Arrangement(2, "1f1b", 2), Arrangement(2, "1f1b", 4)])
+def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangement) -> None:
+    graph = layers(count=2)
+    problem = Problem(graph, mp.Machine.preset("p100x4"))
+    search = StageSearch(problem, (False,) * len(graph.nodes), 0.0, 1)
+    found, turns = search.points(arrangement), arrangement.turns()
+    within = tuple(range(4 // arrangement.stages))
+    every = set[tuple[int, int]]()
+    for cuts in combinations(cuts_of(graph), arrangement.stages - 1):
+        bounds, cells = (0, *cuts, len(graph.nodes)), []
+        for stage, own in enumerate(turns):
+            model = search.model(bounds[stage], bounds[stage + 1], within, own)
+            homes = [range(own_term[0].shape[1]) for own_term in model.own]
+            assignments = product(product(*map(range, model.sizes)), product(*homes))
+            cells.append(best({model.total(chosen, lives) for chosen, lives in assignments}))
+        for points in product(*cells):
+            every.add((max(memory for memory, _ in points), max(ticks for _, ticks in points)))
+    assert [(point.memory, point.ticks) for point in found] == best(every)
+
+
+def test_pipelines_of_a_frontier_run_with_the_losses_of_one_processor() -> None:
+    """Law 1, for the leanest and the fastest pipeline of two stages of two processors, each with its own weights."""
+    import torch
+
+    graph, machine = layers(), mp.Machine.cpu(4)
+    search = StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.01, 1)
+    points = search.points(Arrangement(2, "1f1b", 4))
+    plans = [search.plan(point, "pareto") for point in (points[0], points[-1])]
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(8, 12), "y": torch.randint(0, 4, (8,))}
+    losses = []
+    for plan in (mp.search(graph, mp.Machine.cpu(1)), *plans):
+        plan.validate(graph, mp.Machine.cpu(1) if not losses else machine)
+        with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1, momentum=0.9), world=World.solo(processors=4)) as trainer:
+            losses.append([float(trainer.step(**batch)) for _ in range(3)])
+    for other in losses[1:]:
+        assert other == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_a_search_with_stages_has_pipelines_among_its_models_points() -> None:
+    graph, machine = layers(count=3, batch=16), mp.Machine.preset("p100x4")
+    strategy = Pareto()
+    state = strategy.init(Problem(graph, machine, space=("stages",)))
+    while state.left or state.solution is None:
+        state = strategy.step(state)
+    assert any(isinstance(point, Staged) for point in state.points)
+    memory, ticks = [point.memory for point in state.points], [point.ticks for point in state.points]
+    assert memory == sorted(memory)
+    assert ticks == sorted(ticks, reverse=True)
+    while not strategy.terminate(state):
+        state = strategy.step(state)
+    found = strategy.frontier(state)
+    assert len(state.simulated) == min(64, len(state.points))
+    assert any(point.plan.pipeline is not None for point in state.simulated)
+    for point in found:
+        point.plan.validate(graph, machine)
