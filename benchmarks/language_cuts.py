@@ -26,19 +26,23 @@ from maniple.strategies.named.model_parallel import balanced_blocks
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.pipeline.stage_costs import Assumptions
+from maniple.strategies.pipeline.stage_costs import Assumptions, work_s
 from maniple.strategies.search.memory_fit import excess
 from maniple.strategies.segmentation.segment import segment
 from maniple.strategies.segmentation.stage_plan import finalist
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.graph.node import Node
+
 
 ORDER = "1f1b"
 MODELS = {"llama": LLAMA, "deepseek": DEEPSEEK}
 HEAD = (
-    "| model | stages | micro-batches | equal layers ms | counted ms | cut by cost ms | equal / cut | counted / cut |"
+    "| model | stages | micro-batches | equal layers ms | counted ms | cut by cost ms | equal / cut | counted / cut "
+    "| equal / cut, closed | exact | equal / even, closed |"
 )
 
 
@@ -69,12 +73,38 @@ def equal_layers(problem: Problem, layers: int, stages: int, parts: int, *, coun
     return plan.with_pipeline(order=ORDER, micro_batches=parts)
 
 
-def cut_by_cost(problem: Problem, stages: int, parts: int) -> mp.Plan:
-    """The pipeline that the partition search expects to end a step first, by what operators take."""
+def asked(problem: Problem, stages: int, parts: int) -> SegmentationProblem:
+    """What the partition search is asked: the cut with the least closed form."""
     costs = cost_graph(problem.graph, problem.machine)
     given = Assumptions(order=ORDER, micro_batches=parts)
-    asked = SegmentationProblem(costs, (flat(problem.machine, stages),), False, None, "latency", given)
-    return finalist(problem, "antichain", asked, segment(asked), ORDER).plan
+    return SegmentationProblem(costs, (flat(problem.machine, stages),), False, None, "latency", given)
+
+
+def cut_by_cost(problem: Problem, stages: int, parts: int) -> mp.Plan:
+    """The pipeline that the partition search expects to end a step first, by what operators take."""
+    wanted = asked(problem, stages, parts)
+    return finalist(problem, "antichain", wanted, segment(wanted), ORDER).plan
+
+
+def closed_s(loads: Sequence[float], parts: int) -> float:
+    """The closed form of a step, by what all micro-batches take in each stage: the slowest but once, and all of one."""
+    return (parts - 1) / parts * max(loads) + sum(loads) / parts
+
+
+def closed_forms(problem: Problem, equal: mp.Plan, stages: int, parts: int) -> list[str]:
+    """By the closed form how many times as long equal layers take as the cut that is found and as work that divides.
+
+    The cut is the best of all where the search says so. Work that divides into equal stages is a bound of every cut,
+    which parts no operator.
+    """
+    wanted = asked(problem, stages, parts)
+    found, nodes = segment(wanted), wanted.graph.nodes
+    takes = {node.id: work_s(wanted.assumptions, node.compute_s, node.start_s, 1) for node in nodes}
+    own = [[takes[name] for name in stage.operators if name in takes] for stage in equal.stages]
+    whole_s = closed_s([sum(each) for each in own], parts)
+    even_s = closed_s([sum(takes.values()) / stages] * stages, parts)
+    told = "yes" if found.exact else f"within {100 * found.gap:.1f} %"
+    return [f"{whole_s / found.value_s:.2f}", told, f"{whole_s / even_s:.2f}"]
 
 
 def row(name: str, sizes: Sizes, stages: int, steps: int) -> str:
@@ -91,6 +121,7 @@ def row(name: str, sizes: Sizes, stages: int, steps: int) -> str:
         print(f"{name} {stages}: {times[-1]:.1f} ms, {over} bytes too many", file=sys.stderr, flush=True)
     first, second, ours = times
     cells = [name, stages, parts, *(f"{each:.1f}" for each in times), f"{first / ours:.2f}", f"{second / ours:.2f}"]
+    cells += closed_forms(problem, plans[0], stages, parts)
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
@@ -101,7 +132,7 @@ def main() -> int:
     parser.add_argument("--stages", nargs="+", type=int, default=[8, 16, 32])
     parser.add_argument("--steps", type=int, default=2048)
     asked = parser.parse_args()
-    print(HEAD, "|---" * 8 + "|", sep="\n", flush=True)
+    print(HEAD, "|---" * 11 + "|", sep="\n", flush=True)
     for name in asked.models:
         for stages in asked.stages:
             if stages <= MODELS[name].layers:

@@ -1,6 +1,7 @@
 """The bubble of a pipeline as a share of its step, predicted and measured, and what 8 micro-batches cost to lower.
 
     python benchmarks/pipeline_bubble.py                 the bubble of two stages on two processes of one core each
+    python benchmarks/pipeline_bubble.py --bodies 1      and, of bodies that take 1 ms of a step, what each takes
     python benchmarks/pipeline_bubble.py --lowering      what lowering a step takes with 1 and with 8 micro-batches
 
 Models and stages are those of benchmarks/pipelining.py. A step lasts from the first task to the last; what of that the
@@ -13,10 +14,12 @@ Lowering is told in calls of Python functions, which other load does not disturb
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -40,6 +43,8 @@ STAGES = 2
 OPTIMIZER = mp.SGD(lr=0.01, momentum=0.9)
 NAMES = ("cnn", "mlp", "lstm", "gpt")
 ORDERS = ("gpipe", "1f1b")
+Body = tuple[int, str]
+"""A rank, and what it runs."""
 
 
 def bubble(timeline: Timeline) -> float:
@@ -50,6 +55,15 @@ def bubble(timeline: Timeline) -> float:
     return 1 - sum(span.end_ns - span.start_ns for span in spans) / (len(lanes) * (end - begin))
 
 
+def busy_ns(timeline: Timeline) -> Counter[Body]:
+    """What each body takes of a step, all its micro-batches together."""
+    found = Counter[Body]()
+    for span in timeline.spans:
+        if span.category == "task":
+            found[span.rank, re.sub(r"#\d+|\[.*", "", span.name)] += span.end_ns - span.start_ns
+    return found
+
+
 def imported(name: str, batch: int | None) -> tuple[Race, mp.Graph, tuple[Tensor, Tensor]]:
     """A raced model as a graph, and its batch."""
     race = RACES[name]
@@ -57,26 +71,50 @@ def imported(name: str, batch: int | None) -> tuple[Race, mp.Graph, tuple[Tensor
     return race, mp.from_torch(race.module(), data), data
 
 
-def be(name: str, batch: int | None, parts: int, steps: int, costs: str) -> None:
-    """Be a process of a run: rank 0 prints a row for each order."""
+def simulated(graph: mp.Graph, machine: mp.Machine, plan: mp.Plan, costs: str) -> Timeline:
+    """The timeline of a step in the simulator, at what its tasks take here in the middle of some passes."""
+    with costs_of(costs, graph, machine) as model:
+        if model is not None and model.measuring:
+            Simulation(graph, machine, plan, model, OPTIMIZER)
+            model.settle()
+        return Simulation(graph, machine, plan, model, OPTIMIZER).timeline()
+
+
+def be(name: str, batch: int | None, parts: int, steps: int, costs: str, least_ms: float | None) -> None:
+    """Be a process of a run: rank 0 prints a row for each order, and for each body if that is asked for."""
     world = mp.world()
     race, graph, (x, y) = imported(name, batch)
     machine = mp.Machine.detect()
     for order in ORDERS:
         plan = pipeline_plan(race, graph, machine, STAGES, order, parts)
-        measured = []
+        measured, taken = list[float](), list[Counter[Body]]()
         with mp.Trainer(graph, plan, optimizer=OPTIMIZER) as trainer:
             for number in range(steps + 2):
                 trainer.step(x, y)
-                found = bubble(trainer.timeline())
-                measured += [found] if number >= 2 else []
+                if number >= 2:
+                    timeline = trainer.timeline()
+                    measured.append(bubble(timeline))
+                    taken.append(busy_ns(timeline))
         if world.rank == 0:
-            with costs_of(costs, graph, machine) as model:
-                predicted = bubble(Simulation(graph, machine, plan, model, OPTIMIZER).timeline())
-            shares = predicted, statistics.median(measured), (STAGES - 1) / (parts + STAGES - 1)
+            timeline = simulated(graph, machine, plan, costs)
+            shares = bubble(timeline), statistics.median(measured), (STAGES - 1) / (parts + STAGES - 1)
             cells = [name, parts, order, *(f"{100 * share:.1f}" for share in shares)]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+            if least_ms is not None:
+                print_bodies(busy_ns(timeline), taken, least_ms)
         world.control.gather(b"")
+
+
+def print_bodies(predicted: Counter[Body], taken: list[Counter[Body]], least_ms: float) -> None:
+    """Print what bodies take, predicted and in the middle of some steps, and of each rank in all."""
+    ran = Counter({body: round(statistics.median(each[body] for each in taken)) for each in taken for body in each})
+    for found in (predicted, ran):
+        for (rank, name), took in list(found.items()):
+            found[rank, "in all"] += took if name != "in all" else 0
+    for rank, name in sorted({*predicted, *ran}):
+        both = predicted[rank, name] / 1e6, ran[rank, name] / 1e6
+        if max(both) >= least_ms:
+            print(f"    {rank}  {name:48} {both[0]:9.2f} ms predicted {both[1]:9.2f} ran", flush=True)
 
 
 def lowering(name: str, batch: int | None, parts: int) -> tuple[int, int, float]:
@@ -101,14 +139,23 @@ def lowering(name: str, batch: int | None, parts: int) -> tuple[int, int, float]
 @click.option("--micro-batches", default=8, show_default=True, help="parts of a batch")
 @click.option("--steps", default=20, show_default=True, help="steps whose median is taken")
 @click.option("--costs", default="measured", show_default=True, help="what tasks take in the simulation")
+@click.option("--bodies", "least_ms", type=float, help="print what bodies take that take so many ms of a step")
 @click.option("--lowering", "lowered", is_flag=True, help="count what lowering takes, and run nothing")
 @click.option("--be", "told", hidden=True, help="be a process of a run")
 def main(
-    *, names: tuple[str, ...], batch: int | None, micro_batches: int, steps: int, costs: str, lowered: bool, told: str
+    *,
+    names: tuple[str, ...],
+    batch: int | None,
+    micro_batches: int,
+    steps: int,
+    costs: str,
+    least_ms: float | None,
+    lowered: bool,
+    told: str,
 ) -> None:
     """Measure and print."""
     if told:
-        be(told, batch, micro_batches, steps, costs)
+        be(told, batch, micro_batches, steps, costs, least_ms)
         return
     if lowered:
         head = "| model | rows, 1 | rows, m | calls, 1 | calls, m | calls, m / 1 | seconds, m / 1 |"
@@ -123,6 +170,7 @@ def main(
             continue
         given = ["--micro-batches", micro_batches, "--steps", steps, "--costs", costs, "--be", name]
         given += ["--batch", batch] if batch else []
+        given += [] if least_ms is None else ["--bodies", least_ms]
         launch = ["-m", "maniple.cli", "run", "--nodes", str(STAGES), "--cores", "1", __file__, *map(str, given)]
         subprocess.run([sys.executable, *launch], check=True)
 

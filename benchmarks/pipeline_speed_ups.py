@@ -2,7 +2,7 @@
 
     python benchmarks/pipeline_speed_ups.py zoo [--devices 4 8] [--models vgg16 ...]      the seed paper's ten models
     python benchmarks/pipeline_speed_ups.py flows [--devices 4 8] [--models vgg16 ...]    the same without a flush (2BW)
-    python benchmarks/pipeline_speed_ups.py bapipe [--models vgg16 ...]                   BaPipe's three
+    python benchmarks/pipeline_speed_ups.py bapipe [--machine pcie] [--image 224]           BaPipe's three
 
 Each prints a table, a row as soon as it is found; those of `zoo` and `bapipe` are in docs/explanation/antichain.md, and
 that of `flows` is in no page yet. Nothing is timed. Images have the shapes of CIFAR-10, and a mini-batch 128 of them;
@@ -21,11 +21,13 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import maniple as mp
 from maniple.models import model
+from maniple.runtime.machine.machine_part import Host, Link
+from maniple.runtime.machine.preset import NETWORK_S, PCIE3, PCIE_S
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.search.memory_fit import needed_bytes
@@ -45,7 +47,9 @@ BATCH = 128
 ORDER = "1f1b"
 ZOO_HEAD = "| model | devices | one device ms | fastest plan | speed-up | fastest under 1F1B | speed-up | cap |"
 FLOWS_HEAD = "| model | devices | one device ms | processors of stages | m | step ms | slowest stage ms | speed-up |"
-BAPIPE_HEAD = "| model | devices | strategy | plan | ms | of data parallelism | most in a memory, MB |"
+BAPIPE_HEAD = (
+    "| model | machine | strategy | plan | ms | free links ms | of data parallelism | most in a memory, MB | by |"
+)
 
 
 @dataclass(frozen=True)
@@ -133,20 +137,52 @@ def flows(names: Sequence[str], devices: Sequence[int]) -> None:
         print(f"| **geometric mean** | {count} | | | | | | {mean:.2f} |", flush=True)
 
 
-def bapipe(names: Sequence[str], devices: int) -> None:
-    """Print the table of BaPipe's models."""
-    print(BAPIPE_HEAD, "|---" * 7 + "|", sep="\n", flush=True)
+def cluster(kind: str, devices: int) -> mp.Machine:
+    """So many GPUs, joined by NVLink in one host, by PCI Express, or by 10 Gbit/s Ethernet.
+
+    Args:
+        kind: ``nvlink``: P100s, as in the other tables; ``pcie``: V100s on one switch; ``ethernet``: V100s, one a
+            host.
+        devices: how many.
+    """
+    if kind == "nvlink":
+        return mp.Machine.preset(f"p100x{devices}")
+    made = mp.Machine.preset(f"v100x{devices}")
+    latency_s, bandwidth = (PCIE_S, PCIE3) if kind == "pcie" else (NETWORK_S, 1.25e9)
+    ends = [(gpu, "network") for gpu in range(devices)]
+    links = tuple(Link(a, b, latency_s, bandwidth) for end in ends for a, b in (end, end[::-1]))
+    hosts = 1 if kind == "pcie" else devices
+    memories = tuple(replace(each, host=each.id % hosts) for each in made.memories)
+    named = tuple(Host(number, f"node{number}") for number in range(hosts))
+    return replace(
+        made, name=f"v100x{devices}-{kind}", hosts=named, memories=memories, links=links, switches=("network",)
+    )
+
+
+def linkless(machine: mp.Machine) -> mp.Machine:
+    """The same machine with links that take no time."""
+    return replace(machine, links=tuple(replace(each, latency_s=0.0, bandwidth=1e18) for each in machine.links))
+
+
+def bapipe(names: Sequence[str], devices: int, kind: str, image: int) -> None:
+    """Print the table of BaPipe's models on one kind of machine."""
+    print(BAPIPE_HEAD, "|---" * 9 + "|", sep="\n", flush=True)
+    machine = cluster(kind, devices)
     for name in names:
-        sizes = {} if name == "nmt" else {"image": 32, "classes": 10}
-        case = Case(model(name, BATCH, **sizes), mp.Machine.preset(f"p100x{devices}"))
+        sizes = {} if name == "nmt" else {"image": image, "classes": 10 if image == 32 else 1000}
+        case, free = (Case(model(name, BATCH, **sizes), each) for each in (machine, linkless(machine)))
         common = 0.0
-        for strategy in ("data_parallel", "gpipe", "bapipe"):
-            plan = case.found(strategy)
+        for strategy, order in (("data_parallel", None), ("gpipe", None), ("bapipe", None), ("bapipe", ORDER)):
+            plan = case.found(strategy, order)
             simulation = case.simulation(plan)
             step_s, held = simulation.makespan_ns / 1e9, max(needed_bytes(simulation)) / 1e6
+            unlinked_s = free.simulation(replace(plan, machine="")).makespan_ns / 1e9
             common = common or step_s
             said = plan.explain().splitlines()[1].removeprefix("pipeline: ") if plan.pipeline else "no pipeline"
-            cells = [name, devices, strategy, said, f"{step_s * 1e3:.2f}", f"{common / step_s:.2f}", f"{held:.0f}"]
+            told = f"{strategy} --order {order}" if order else strategy
+            cells = [name, machine.name, told, said, f"{step_s * 1e3:.2f}", f"{unlinked_s * 1e3:.2f}"]
+            by = dict(dict(plan.explanation).get("", ())).get("found by", "")
+            cells += [f"{common / step_s:.2f}", f"{held:.0f}", by]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
@@ -156,11 +192,13 @@ def main() -> int:
     parser.add_argument("table", choices=("zoo", "flows", "bapipe"))
     parser.add_argument("--models", nargs="+", choices=sorted({*ZOO, *BAPIPE}))
     parser.add_argument("--devices", nargs="+", type=int, default=[4, 8])
+    parser.add_argument("--machine", choices=("nvlink", "pcie", "ethernet"), default="nvlink", help="of bapipe's table")
+    parser.add_argument("--image", type=int, default=32, help="pixels of an image's side, in bapipe's table")
     asked = parser.parse_args()
     if asked.table in {"zoo", "flows"}:
         (zoo if asked.table == "zoo" else flows)(asked.models or ZOO, asked.devices)
     else:
-        bapipe(asked.models or BAPIPE, asked.devices[0])
+        bapipe(asked.models or BAPIPE, asked.devices[0], asked.machine, asked.image)
     return 0
 
 

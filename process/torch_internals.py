@@ -141,6 +141,50 @@ def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
     return gloo(store, rank, size, options)
 
 
+_NOBODY_SENDS = 0x7FFF
+"""A tag that no message has."""
+
+
+def collective(group: Any, place: int, kind: str, row: torch.Tensor, op: str, root: int) -> Any:
+    """Begin a collective of a group's backend, in place; gives the work that can be waited for.
+
+    Args:
+        group: a backend of torch.distributed.
+        place: this process's place in it.
+        kind: ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``broadcast``.
+        row: of one axis, with a block for each member.
+        op: ``+``, ``*``, ``min`` or ``max``; "" where nothing is folded.
+        root: of a broadcast.
+    """
+    c10d: Any = torch.distributed.distributed_c10d
+    own = row.view(group.size(), -1)[place] if kind in {"reduce_scatter", "all_gather"} else row
+    operation: Any = {"": None, "+": "SUM", "*": "PRODUCT", "min": "MIN", "max": "MAX"}[op]
+    folded = None if operation is None else getattr(c10d.ReduceOp, operation)
+    if kind == "all_reduce":
+        options = c10d.AllreduceOptions()
+        options.reduceOp = folded
+        return group.allreduce([row], options)
+    if kind == "reduce_scatter":
+        options = c10d.ReduceScatterOptions()
+        options.reduceOp = folded
+        return group._reduce_scatter_base(own, row, options)  # noqa: SLF001
+    if kind == "all_gather":
+        return group._allgather_base(row, own, c10d.AllgatherOptions())  # noqa: SLF001
+    options = c10d.BroadcastOptions()
+    options.rootRank, options.rootTensor = root, 0
+    return group.broadcast([row], options)
+
+
+def cut_group(group: Any, place: int) -> None:
+    """Cut the connections of a group of Gloo: what is under way there breaks, on all its members.
+
+    Its own `abort` leaves collectives waiting, and with them whoever lets go of the group. A wait with a limit that is
+    over cuts all of a group's connections.
+    """
+    with suppress(RuntimeError):  # which also says that they were cut before
+        group.recv([torch.empty(1)], 0 if place else 1, _NOBODY_SENDS).wait(timedelta(milliseconds=1))
+
+
 def only_saves(function: object) -> bool:
     """Whether an autograd function is the one by which torch's checkpoints keep inputs: it adds nothing to backward."""
     from torch.utils import checkpoint

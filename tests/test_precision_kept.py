@@ -52,6 +52,26 @@ def test_a_checkpoint_of_another_scale_is_refused_by_name(
         mp.Trainer.resume(tmp_path, graph, plan_of(graph, after))
 
 
+def test_a_checkpoint_goes_on_under_another_precision_that_scales_no_loss(tmp_path: Path) -> None:
+    """Homes are float32 under both: what is resumed is what was kept, and its losses differ as those of halves do."""
+    losses: dict[str, list[float]] = {}
+    graph = network()
+    for before, after in (("float32", "bf16"), ("bf16", "float32")):
+        folder = tmp_path / before
+        with trainer({"precision": before}) as there:
+            there.step(X, Y)
+            assert there.save(folder, wait=False).wait()
+            kept = {**there.state_dict(), **there.optimizer_state()}
+            losses[before] = [there.step(X, Y) for _ in range(3)]
+        with mp.Trainer.resume(folder, graph, plan_of(graph, {"precision": after})) as there:
+            found = {**there.state_dict(), **there.optimizer_state()}
+            assert all(torch.equal(value, found[name]) for name, value in kept.items())
+            losses[f"{before}, {after}"] = [there.step(X, Y) for _ in range(3)]
+    for before, after in (("float32", "bf16"), ("bf16", "float32")):
+        assert losses[f"{before}, {after}"] != losses[before]
+        assert losses[f"{before}, {after}"] == pytest.approx(losses[before], rel=0, abs=2.0**-7)
+
+
 def test_torch_is_told_of_the_steps_that_were_taken_and_gives_them_back() -> None:
     """At its first scale gradients overflow: some steps are skipped, as GradScaler does, and the others are taken."""
     with trainer(FP16, scale=2.0**20) as there:

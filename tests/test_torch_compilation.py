@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,23 @@ def test_steps_are_those_of_torch_in_float64() -> None:
     assert found == pytest.approx(losses, rel=0, abs=1e-12)
     for name, value in module.state_dict().items():
         torch.testing.assert_close(state[name], value, rtol=0, atol=1e-10)
+
+
+@needs_compiler
+def test_a_compiled_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """Compiled again, bit for bit; not compiled, as near as the order of operations allows."""
+    torch.manual_seed(0)
+    x = torch.randn(6, 5, dtype=torch.float64)
+    graph = mp.from_torch(Network().double(), (x,))
+    plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
+    with mp.Trainer(graph, plan, optimizer=mp.optim.AdamW(lr=0.05, clip_norm=1.0), compile=True) as trainer:
+        trainer.step(x=x)
+        assert trainer.save(tmp_path, wait=False).wait()
+        wanted = [trainer.step(x=x) for _ in range(3)]
+    assert len(inductor_tape._COMPILED) >= 2
+    for compiled, bound in ((True, 0.0), (False, 1e-12)):
+        with mp.Trainer.resume(tmp_path, graph, compile=compiled) as trainer:
+            assert [trainer.step(x=x) for _ in range(3)] == pytest.approx(wanted, rel=0, abs=bound)
 
 
 def test_the_launcher_says_it_where_the_trainer_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ be gone through, the circle that they wait in is told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, final
 
 from maniple.process.error import RequestError
 
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 T = TypeVar("T", bound="Hashable")
+
+
+@final
+class CircleError(RequestError):
+    """Lists that wait for each other.
+
+    Args:
+        message: the circle.
+        lanes: the numbers of the lists in it.
+    """
+
+    def __init__(self, message: str, lanes: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.lanes = lanes
 
 
 def in_lockstep(
@@ -34,7 +48,7 @@ def in_lockstep(
         where: what the message of a circle begins with.
 
     Raises:
-        RequestError: the lists wait for each other in a circle, or for something that no list has.
+        CircleError: the lists wait for each other in a circle, or for something that no list has.
     """
     done: set[T] = set()
     places = [0] * len(lanes)
@@ -47,7 +61,8 @@ def in_lockstep(
             tick.append(lane[place] if ready else None)
         taken = [item for item in tick if item is not None]
         if not taken:
-            raise RequestError(f"{where}: {circle(lanes, places, needs, done)}")
+            said, among = circle(lanes, places, needs, done)
+            raise CircleError(f"{where}: {said}", among)
         done.update(taken)
         left -= len(taken)
         for index, item in enumerate(tick):
@@ -56,8 +71,12 @@ def in_lockstep(
     return ticks
 
 
-def circle(lanes: Sequence[Sequence[T]], places: Sequence[int], needs: Callable[[T], Iterable[T]], done: set[T]) -> str:
-    """The circle that lists wait in, such as ``1B0 waits for 2B0, which stands after 2F3, which waits for ...``.
+def circle(
+    lanes: Sequence[Sequence[T]], places: Sequence[int], needs: Callable[[T], Iterable[T]], done: set[T]
+) -> tuple[str, tuple[int, ...]]:
+    """The circle that lists wait in, and the numbers of the lists in it.
+
+    The circle is told as ``1B0 waits for 2B0, which stands after 2F3; 2F3 waits for ...``.
 
     Args:
         lanes: the lists.
@@ -67,12 +86,13 @@ def circle(lanes: Sequence[Sequence[T]], places: Sequence[int], needs: Callable[
     """
     heads = {lane[place]: lane[place] for lane, place in zip(lanes, places, strict=True) if place < len(lane)}
     head_of = {item: lane[place] for lane, place in zip(lanes, places, strict=True) for item in lane[place:]}
+    lane_of = {item: number for number, lane in enumerate(lanes) for item in lane}
     here, said, seen = next(iter(heads)), "", list[T]()
     while here not in seen:
         seen.append(here)
         wanted = next(need for need in needs(here) if need not in done)
         if wanted not in head_of:
-            return f"{here} waits for {wanted}, which nothing does"
+            return f"{here} waits for {wanted}, which nothing does", (lane_of[here],)
         here = head_of[wanted]
     told = []
     for item in seen[seen.index(here) :]:
@@ -80,4 +100,4 @@ def circle(lanes: Sequence[Sequence[T]], places: Sequence[int], needs: Callable[
         head = head_of[wanted]
         told.append(f"{item} waits for {wanted}" + ("" if head == wanted else f", which stands after {head}"))
     said = "; ".join(told)
-    return f"cannot go on, for {said}"
+    return f"cannot go on, for {said}", tuple(sorted({lane_of[item] for item in seen[seen.index(here) :]}))

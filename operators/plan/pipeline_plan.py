@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, final
 
+from maniple.operators.pipeline_order.lockstep import CircleError
 from maniple.operators.pipeline_order.named_order import named_order
 from maniple.operators.pipeline_order.order_text import is_text, parse
 from maniple.operators.pipeline_order.stage_graph import StageGraph
@@ -140,8 +141,17 @@ def pipeline_order(stages: StageGraph, pipeline: PipelinePlan) -> PipelineOrder:
             f"plan: pipeline.order: has stages {sorted(lanes)} in its lanes, and the plan's stages share processors as "
             f"{sorted(stages.lanes)}; they differ in {wrong}"
         )
-    found.merged(stages)
+    try:
+        found.merged(stages)
+    except CircleError as error:
+        raise error if not is_text(pipeline.order) else _at_lines(error) from error
     return found
+
+
+def _at_lines(error: CircleError) -> CircleError:
+    """What is said of a written order whose lanes wait for each other: which lines these are."""
+    lines = " and ".join(str(lane + 1) for lane in error.lanes)
+    return CircleError(f"plan: pipeline.order: line{'s' * (len(error.lanes) > 1)} {lines}: {error}", error.lanes)
 
 
 def check_micro_batches(pipeline: PipelinePlan, batch: int) -> None:

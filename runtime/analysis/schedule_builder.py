@@ -284,8 +284,9 @@ class ScheduleBuilder:
         starts, ops = np.zeros(count + 1, dtype=np.int64), dict[int, str]()
         for placed in self._moving:
             count_items(placed.moves, placed.fragment.pieces, starts)
-            for move in np.unique(placed.fragment.pieces[:, columns.NODE]).tolist():
-                ops[int(placed.moves[move])] = placed.fragment.ops[move]
+            for move, op in enumerate(placed.fragment.ops):
+                if op:  # whether or not its folds are listed
+                    ops[int(placed.moves[move])] = op
         starts = np.cumsum(starts)
         cursor, found = starts[:-1].copy(), np.empty((5, starts[-1]), dtype=np.int64)
         wanted = np.asarray((columns.MEMORY, columns.FOLDED, columns.SPACE, columns.FIRST, columns.LAST))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, when_all
+from maniple.runtime.peers.exchange_queue import ExchangeQueue
 from maniple.runtime.peers.peer_queue import HEADER, PeerQueue
 from maniple.runtime.peers.peer_tiles import PeerTiles
 from maniple.runtime.storage.push import note
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from maniple.runtime.control.stepper import Stepper
     from maniple.runtime.devices.event import Event
-    from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
+    from maniple.runtime.storage.push import Exchange, Incoming, LocalFold, Movement, Outgoing
     from maniple.runtime.transports.transport import Delivery, Transport
 
 __all__: list[str] = []
@@ -74,6 +75,7 @@ class CopyEngine:
         self.peak_in_flight = 0
         self.tiles = PeerTiles({})
         """What goes through memory that ranks of this host open of each other; set before anything is submitted."""
+        self._exchanges = ExchangeQueue(transport, lambda over: self._command(partial(self._end_exchange, over)))
         self._local = local or Meter()
         self._failed = failed
         self._peers = {peer: PeerQueue() for peer in range(transport.size) if peer != transport.rank}
@@ -93,8 +95,8 @@ class CopyEngine:
         else:
             self._stepper.add(self.turn)
 
-    def submit(self, outgoing: list[Outgoing], incoming: list[Incoming]) -> None:
-        """Append the pushes of a step or launch to the queues, in the order that both ends share."""
+    def submit(self, outgoing: list[Outgoing], incoming: list[Incoming], movements: Iterable[Movement] = ()) -> None:
+        """Append pushes, and the exchanges of movements, to the queues, in the order that all ends share."""
 
         def enqueue() -> None:
             for push in outgoing:
@@ -107,6 +109,7 @@ class CopyEngine:
                 self._touched[arrival.peer] = None
                 peer.incoming.append(arrival)
                 peer.ungranted.append(arrival)
+            self._exchanges.line_up(movements)
 
         self._command(enqueue)
 
@@ -122,14 +125,9 @@ class CopyEngine:
         self._command(lambda: self._start(movement, account, waited))
 
     def place(self, peer: int, size: int, behind: int) -> memoryview | None:
-        """Give the destination of a payload that is arriving, where it can be written as it comes.
+        """Give the destination of a payload that is arriving, where it can be written as it comes; see `Transport`.
 
         A peer sends only what was released, so nobody reads there any more.
-
-        Args:
-            peer: who sends it.
-            size: bytes.
-            behind: payloads of that peer that come before it, and were not handed over yet.
         """
         incoming = self._peers[peer].incoming
         if behind >= len(incoming):
@@ -190,6 +188,9 @@ class CopyEngine:
         movement.after = after
         movement.begun_ns = movement.ended_ns = 0
         movement.left = len(movement.outgoing) + len(movement.later) + len(movement.incoming) + len(movement.folds)
+        if movement.exchange is not None:
+            movement.left += 1
+            self._when(after, partial(self._exchanges.note_part, movement.exchange))
         for fold in movement.folds.values():
             fold.missing = fold.parts
         for arrival in movement.incoming:
@@ -288,11 +289,18 @@ class CopyEngine:
 
         def note_fold() -> None:
             note(movement, end)
+            self._exchanges.note_part(fold.joins)
             for push in fold.then:
                 self._go(push)
             self._one_less(movement)
 
         self._when((end,), note_fold)
+
+    def _end_exchange(self, exchange: Exchange) -> None:
+        exchange.end()
+        for push in exchange.then:
+            self._go(push)
+        self._one_less(exchange.movement)
 
     def _one_less(self, movement: Movement) -> None:
         movement.left -= 1

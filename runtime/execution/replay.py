@@ -57,7 +57,6 @@ class Replay:
 
     @pause_gc()
     def __init__(self, schedule: Schedule, rank: Services, lasting: Collection[int]) -> None:
-        self.schedule = schedule
         self._world, self._waiting, self._under_way = rank.world, rank.waiting, rank.under_way
         self._recovery, self._journal = rank.recovery, rank.journal
         resources = self._resources = rank.resources
@@ -66,12 +65,13 @@ class Replay:
         # Where a rank has devices, tiles go through the copy engine, which knows their streams.
         shared = None if devices else self._world.shared
         near = frozenset[int]() if shared is None else shared.ranks
+        self.schedule, exchanges = resources.exchanges(schedule, near)
         self._storage = Storage(schedule.at(near.union(here)), here, lasting, near)
         self.lanes = Layout(schedule, here, near, self._storage.temporary).lanes()
         self._storage.plan(self.lanes.lifetimes)
         self._progress = resources.progress
         self._progress.find_counters(schedule.machine)
-        self._binder = Binder(self._storage, self.lanes, shared, resources.binding)
+        self._binder = Binder(self._storage, self.lanes, shared, resources.binding, exchanges)
         self._here: list[bool] = schedule.takes_part(here).tolist()
         self._devices = {
             processor: DeviceLane(
@@ -193,7 +193,7 @@ class Replay:
         self._runs[slot] = run
         resources = self._resources
         if resources.engine is not None and movements:
-            resources.engine.submit(outgoing, incoming)
+            resources.engine.submit(outgoing, incoming, movements.values())
         self._progress.begin(run.number, self._storage.table)
         for processor in work:
             share = Share(self, processor, run)

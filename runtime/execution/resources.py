@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from maniple.process.inventory import available_cores
@@ -13,7 +14,10 @@ from maniple.runtime.execution import activity
 from maniple.runtime.execution.device_lane import Milestones
 from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.execution.mailbox import Mailbox
+from maniple.runtime.lanes.exchange_binding import ExchangeBinder
 from maniple.runtime.lanes.progress import Progress
+from maniple.runtime.lanes.whole_exchange import said, whole_exchanges
+from maniple.runtime.peers.fabric_group import open_groups
 from maniple.runtime.peers.meeting import meet
 from maniple.runtime.peers.peer_tiles import PeerTiles
 from maniple.runtime.storage.memory import Memory
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.machine.machine_part import Processor as MachineProcessor
     from maniple.runtime.program.variant import Variant
+    from maniple.runtime.schedule.schedule import Schedule
     from maniple.runtime.transports.transport import Transport
 
 __all__: list[str] = []
@@ -141,6 +146,26 @@ class Resources:
         self.processors[processor.id] = GpuProcessor(processor.id, device, self._waiting.fail)
         self.memories[processor.memory] = Memory(processor.memory, None, device)
         self.milestones[processor.id] = Milestones(self._waiting.give_up, PATIENCE_S)
+
+    def exchanges(self, schedule: Schedule, near: Collection[int]) -> tuple[Schedule, ExchangeBinder | None]:
+        """Have the transport's fabric, if it has one, make what it can of a schedule; every rank must ask.
+
+        Args:
+            schedule: what runs, or what this rank lists of it.
+            near: the memories of this host, where such share memory.
+
+        Returns:
+            The schedule, with plans that say what the fabric makes; and what binds that.
+        """
+        transport = self.world.transport
+        if transport is None or transport.fabric is None:
+            return schedule, None
+        wholes = whole_exchanges(schedule, transport.fabric, near)
+        ranks = [memory.rank for memory in schedule.machine.memories]
+        groups = {tuple([ranks[memory] for memory in group]) for whole in wholes.values() for group in whole.groups}
+        open_groups(self.world, transport.fabric, [group for group in groups if self.world.rank in group])
+        plans = said(schedule, wholes, transport.fabric.name)
+        return replace(schedule, plans=plans), ExchangeBinder(wholes, transport.fabric)
 
     def runs(self, variant: Variant) -> bool:
         """Whether a variant runs on every processor of its kind here."""

@@ -14,7 +14,7 @@ from maniple.runtime.storage.copy_kernels import bind_fold
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.schedule.launch import Binder
+    from maniple.runtime.schedule.launch import Binder, Launch
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
@@ -34,28 +34,16 @@ class AccumulationBinding:
 
     def bind(self, row: int, binder: Binder, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
         """Bind the body of a task to its views."""
-        schedule, point = self._schedule, int(self._schedule.point[row])
-        added = adding(schedule, row)
-        if not added:
-            return binder(point, views, cores)
-        if not needs_scratch(schedule, row, added) and isinstance(binder, Accumulating):
-            return binder.bind_adding(point, views, cores, added)
-        given, folds, start = list(views), list[Callable[[], object]](), 0
-        requirements = schedule.launches[int(schedule.launch[row])].requirements
-        for number in sorted(added):
-            target = views[number]
-            if target is not None:
-                scratch, start = self._take(int(schedule.processor[row]), target, start)
-                given[number] = scratch
-                folds.append(bind_fold(operation(requirements[number]), target, (target, scratch)))
-        body = binder(point, given, cores)
+        schedule, start = self._schedule, 0
+        launch, point = schedule.launches[int(schedule.launch[row])], int(schedule.point[row])
+        added, processor = adding(schedule, row), int(schedule.processor[row])
 
-        def add() -> None:
-            body()
-            for fold in folds:
-                fold()
+        def take(like: torch.Tensor) -> torch.Tensor:
+            nonlocal start
+            found, start = self._take(processor, like, start)
+            return found
 
-        return add
+        return bind_added(launch, binder, point, views, cores, added, take)
 
     def _take(self, processor: int, like: torch.Tensor, start: int) -> tuple[torch.Tensor, int]:
         """Give a tensor in a processor's scratch, and where the next one may begin."""
@@ -66,3 +54,43 @@ class AccumulationBinding:
             self._scratch[processor] = torch.empty(self._sizes[processor], dtype=torch.uint8, device=like.device)
         found = self._scratch[processor][start : start + size].view(like.dtype).view(like.shape)
         return found, start + aligned(size)
+
+
+def bind_added(
+    launch: Launch,
+    binder: Binder,
+    point: int,
+    views: Sequence[torch.Tensor | None],
+    cores: int,
+    added: frozenset[int],
+    take: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[], object]:
+    """Bind the body of a task that adds to some of its views.
+
+    Args:
+        launch: the launch.
+        binder: of its bodies.
+        point: which of its tasks.
+        views: for each requirement what the task sees.
+        cores: that its processor owns.
+        added: the requirements, by number, to whose views it adds.
+        take: gives scratch like a view, where the body cannot add by itself.
+    """
+    if not added:
+        return binder(point, views, cores)
+    if not needs_scratch(launch, added) and isinstance(binder, Accumulating):
+        return binder.bind_adding(point, views, cores, added)
+    given, folds = list(views), list[Callable[[], object]]()
+    for number in sorted(added):
+        target = views[number]
+        if target is not None:
+            scratch = given[number] = take(target)
+            folds.append(bind_fold(operation(launch.requirements[number]), target, (target, scratch)))
+    body = binder(point, given, cores)
+
+    def add() -> None:
+        body()
+        for fold in folds:
+            fold()
+
+    return add

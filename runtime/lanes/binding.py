@@ -11,6 +11,7 @@ import numpy as np
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.lanes.accumulation_binding import AccumulationBinding
+from maniple.runtime.lanes.exchange_binding import Instances
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.lane import StepKind
 from maniple.runtime.schedule.memory.rank_instances import RankInstances
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
+    from maniple.runtime.lanes.exchange_binding import ExchangeBinder
     from maniple.runtime.schedule.lane import Lanes, Step
     from maniple.runtime.schedule.memory.lifetime import Lifetimes
     from maniple.runtime.schedule.memory.memory_plan import MemoryPlan
@@ -228,6 +230,7 @@ class Binder:
         lanes: its lanes.
         shared: the memory of this host's ranks, if they share any.
         binding: what bodies for a processor are bound inside.
+        exchanges: binds what a fabric makes; None where there is none.
     """
 
     def __init__(
@@ -236,12 +239,14 @@ class Binder:
         lanes: Lanes,
         shared: SharedMemory | None,
         binding: Callable[[int], AbstractContextManager[object]],
+        exchanges: ExchangeBinder | None = None,
     ) -> None:
         self.storage = storage
         self.schedule = storage.schedule
         self.lanes = lanes
         self.shared = shared
         self.binding = binding
+        self._exchanges = exchanges
         self.wires = {processor: Wire() for processor in lanes.steps}
         self._accumulation = AccumulationBinding(self.schedule)
 
@@ -342,18 +347,20 @@ class Binder:
         movements: dict[int, Movement] = {}
         outgoing: list[Outgoing] = []
         incoming: list[Incoming] = []
-        schedule = self.schedule
+        schedule, place = self.schedule, Place.of(self.schedule.machine, self.storage.memories)
+        instances = Instances(
+            lambda instance: int(schedule.instances.memory[instance]),
+            lambda instance: int(schedule.instances.kind[instance]),
+            partial(self.storage.view, turn=turn),
+        )
         for row in self.lanes.engine:
             if row in idle:
                 continue
-            movement, out, into = bind_movement(
-                row,
-                schedule.transfers(row),
-                schedule.pieces.get(row, ()),
-                partial(self.storage.view, turn=turn),
-                lambda instance: schedule.instances[instance].memory,
-                Place.of(schedule.machine, self.storage.memories),
-            )
+            moved = schedule.transfers(row), schedule.pieces.get(row, ())
+            share = None
+            if self._exchanges is not None:
+                share = self._exchanges.share(row, *moved, place.devices, instances)
+            movement, out, into = bind_movement(row, *moved, instances.view, instances.memory_of, place, share)
             movement.finished = partial(finished, row)
             movements[row] = movement
             outgoing += out

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from maniple.runtime.analysis.placed_use import Move
     from maniple.runtime.devices.device import Device
     from maniple.runtime.devices.event import Event
+    from maniple.runtime.lanes.exchange_binding import ExchangeShare
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.schedule import Piece, Transfer
     from maniple.runtime.storage.memory import Memory
@@ -84,6 +85,7 @@ def bind_movement(
     view: Callable[[int, IndexSpace], torch.Tensor],
     memory_of: Callable[[int], int],
     place: Place,
+    share: ExchangeShare | None = None,
 ) -> tuple[Movement, list[Outgoing], list[Incoming]]:
     """Bind one row between memories at one rank.
 
@@ -94,40 +96,34 @@ def bind_movement(
         view: views the bounds of an index space in an instance of this rank.
         memory_of: the memory of an instance.
         place: this rank.
+        share: this rank's share of what a fabric makes of it, if it makes anything.
 
     Returns:
         The movement, and the pushes to queue on the way out and on the way in, in order.
     """
     movement = Movement(row)
-    for number, piece in enumerate(pieces):
+    for number, piece in enumerate(pieces) if share is None else share.pieces.items():
         if piece.memory in place.devices:
             device = place.devices[piece.memory]
             movement.folds[number] = LocalFold(0, _fold(piece, view, device), on_device=device is not None)
+    if share is not None:
+        share.join(movement, place.ranks)
     outgoing: list[Outgoing] = []
     incoming: list[Incoming] = []
     arrived: dict[int, Incoming] = {}
-    for number, push in enumerate(transfers):
+    for number, push in enumerate(transfers) if share is None else share.others():
         source, target = memory_of(push.source), memory_of(push.target)
         sent = arrival = None
         if source in place.devices:
-            follows = arrived.get(push.follows)
-            sent = _outgoing(movement, push, view, place.ranks[target], place.devices[source], follows)
+            frees = _frees(movement, push, arrived, share)
+            sent = _outgoing(movement, push, view, place.ranks[target], place.devices[source], frees)
             if target not in place.of_gpus:
                 sent.export = None
         if target in place.devices:
             arrival = arrived[number] = _incoming(movement, push, view, place.ranks[source], place.devices[target])
         if sent is not None and arrival is not None:
             sent.arrival = arrival
-            ends = place.devices[source], place.devices[target]
-            if ends[0] is not None and ends[1] is not None:
-                sent.across = bind_across(
-                    ends[0],
-                    view(push.source, push.rect),
-                    ends[1],
-                    view(push.target, push.rect),
-                    push.rect,
-                    arrival.wire,
-                )
+            _bind_across(sent, arrival, push, view, (place.devices[source], place.devices[target]))
         elif sent is not None:
             outgoing.append(sent)
         elif arrival is not None:
@@ -145,13 +141,38 @@ def _fold(
     return at_once(fold) if device is None else lambda events: device.arrivals.submit(fold, events)
 
 
+def _bind_across(
+    sent: Outgoing,
+    arrival: Incoming,
+    push: Transfer,
+    view: Callable[[int, IndexSpace], torch.Tensor],
+    ends: tuple[Device | None, Device | None],
+) -> None:
+    """Bind the copy of a push between two devices of this rank, if both its ends are such."""
+    source, target = ends
+    if source is not None and target is not None:
+        views = view(push.source, push.rect), view(push.target, push.rect)
+        sent.across = bind_across(source, views[0], target, views[1], push.rect, arrival.wire)
+
+
+def _frees(
+    movement: Movement, push: Transfer, arrived: Mapping[int, Incoming], share: ExchangeShare | None
+) -> list[Outgoing]:
+    """Give the pushes that go when what a push sends on is there: as the movement begins, where it sends on nothing."""
+    if movement.exchange is not None and share is not None and share.sends(push):
+        return movement.exchange.then
+    if push.after >= 0:
+        return movement.folds[push.after].then
+    return arrived[push.follows].then if push.follows in arrived else movement.outgoing
+
+
 def _outgoing(
     movement: Movement,
     push: Transfer,
     view: Callable[[int, IndexSpace], torch.Tensor],
     peer: int,
     device: Device | None,
-    follows: Incoming | None,
+    frees: list[Outgoing],
 ) -> Outgoing:
     tile = view(push.source, push.rect)
     size = push.rect.volume * tile.element_size()
@@ -160,14 +181,9 @@ def _outgoing(
     else:
         stage, pack, export = bind_out(device, tile, push.rect)
         sent = Outgoing(peer, size, pack, movement, stage, export=export)
-    if push.after >= 0:
+    if frees is not movement.outgoing:
         movement.later.append(sent)
-        movement.folds[push.after].then.append(sent)
-    elif follows is not None:
-        movement.later.append(sent)
-        follows.then.append(sent)
-    else:
-        movement.outgoing.append(sent)
+    frees.append(sent)
     return sent
 
 

@@ -16,7 +16,7 @@ from maniple.runtime.schedule.launch import Accumulating
 from maniple.runtime.schedule.schedule import RowKind
 
 if TYPE_CHECKING:
-    from maniple.runtime.schedule.launch import Requirement
+    from maniple.runtime.schedule.launch import Launch, Requirement
     from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
@@ -28,14 +28,24 @@ ALIGNMENT = 64
 def adding(schedule: Schedule, row: int) -> frozenset[int]:
     """Give the requirements, by number, to whose views a task adds."""
     launch = schedule.launches[int(schedule.launch[row])]
-    found = {access.slot for access in schedule.accesses(row) if access.adds}
-    if isinstance(launch.binder, Accumulating):
-        found.update(
-            number
-            for number, requirement in enumerate(launch.requirements)
-            if requirement.privilege.reads and requirement.privilege.writes
-        )
-    return frozenset(found)
+    return changed(launch).union(access.slot for access in schedule.accesses(row) if access.adds)
+
+
+def changed(launch: Launch) -> frozenset[int]:
+    """Give the requirements, by number, to whose views every task of a launch adds: values that its bodies change."""
+    if not isinstance(launch.binder, Accumulating):
+        return frozenset()
+    needs = enumerate(launch.requirements)
+    return frozenset(number for number, need in needs if need.privilege.reads and need.privilege.writes)
+
+
+def joining(launch: Launch) -> frozenset[int]:
+    """Give the requirements, by number, to whose views a task of a launch adds that is not the first of its processor.
+
+    Where contributions accumulate, the first micro-batch of a processor writes what all further ones add to.
+    """
+    needs = enumerate(launch.requirements)
+    return changed(launch).union(number for number, need in needs if need.privilege.accumulates)
 
 
 def operation(requirement: Requirement) -> str:
@@ -44,9 +54,8 @@ def operation(requirement: Requirement) -> str:
     return "+" if op is None else op.symbol
 
 
-def needs_scratch(schedule: Schedule, row: int, added: frozenset[int]) -> bool:
-    """Say whether the body of a task that adds to some views cannot do so itself."""
-    launch = schedule.launches[int(schedule.launch[row])]
+def needs_scratch(launch: Launch, added: frozenset[int]) -> bool:
+    """Say whether the bodies of a launch, whose tasks add to some views, cannot do so themselves."""
     sums = all(operation(launch.requirements[number]) == "+" for number in added)
     able = sums and isinstance(launch.binder, Accumulating) and launch.binder.adds_in_place(added)
     return bool(added) and not able
@@ -56,9 +65,9 @@ def scratch_bytes(schedule: Schedule) -> dict[int, int]:
     """Give the bytes of scratch that each processor needs for what its tasks add, of those that need any."""
     found: dict[int, int] = {}
     for row in _candidates(schedule):
-        added = adding(schedule, row)
-        if needs_scratch(schedule, row, added):
-            regions = [requirement.region for requirement in schedule.launches[int(schedule.launch[row])].requirements]
+        launch, added = schedule.launches[int(schedule.launch[row])], adding(schedule, row)
+        if needs_scratch(launch, added):
+            regions = [requirement.region for requirement in launch.requirements]
             uses = [access for access in schedule.accesses(row) if access.slot in added]
             size = sum(aligned(access.rect.bounds.volume * regions[access.slot].itemsize) for access in uses)
             processor = int(schedule.processor[row])
@@ -75,12 +84,7 @@ def _candidates(schedule: Schedule) -> list[int]:
     """The tasks that may add to something."""
     starts, _, _, writes, _ = schedule.access
     rows = np.repeat(np.arange(len(schedule)), np.diff(starts))[writes == ADDS]
-    changing = [
-        number
-        for number, launch in enumerate(schedule.launches)
-        if isinstance(launch.binder, Accumulating)
-        and any(requirement.privilege.reads and requirement.privilege.writes for requirement in launch.requirements)
-    ]
+    changing = [number for number, launch in enumerate(schedule.launches) if changed(launch)]
     tasks = np.flatnonzero((schedule.kind == RowKind.TASK) & np.isin(schedule.launch, changing))
     found: list[int] = np.union1d(rows, tasks).tolist()
     return found

@@ -137,6 +137,10 @@ class Pieces(Mapping[int, tuple[Piece, ...]]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def op(self, row: int) -> str:
+        """Give the operator of a row that folds; "" of any other, whether or not its folds are listed."""
+        return self._ops.get(row, "")
+
     def at(self, known: Flags) -> tuple[Pieces, Column]:
         """Give those in some memories; and the new number of each piece in its row, -1 of what is elsewhere."""
         columns, numbers = _kept(self.columns, known[self.columns[1]])

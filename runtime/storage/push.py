@@ -92,13 +92,17 @@ class Incoming:
 
 @dataclass(eq=False, slots=True)
 class LocalFold:
-    """A fold inside a collective, at this rank: it runs when `parts` pushes have landed, then frees `then`."""
+    """A fold inside a collective, at this rank: it runs when `parts` pushes have landed, then frees `then`.
+
+    What it folds may be this rank's part of an exchange: then it `joins` that.
+    """
 
     parts: int
     fold: Callable[[Iterable[Event]], Event]
     then: list[Outgoing] = field(default_factory=list)
     missing: int = 0
     on_device: bool = False
+    joins: Exchange | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -115,6 +119,7 @@ class Movement:
         after: what it comes after, beyond what was done when it was started.
         begun_ns: when the first of its copies on a device began, once it is finished; 0 where there was none.
         ended_ns: when the last of them ended.
+        exchange: the part of it that a fabric makes, if there is one.
     """
 
     row: int
@@ -128,6 +133,7 @@ class Movement:
     after: tuple[Event, ...] = ()
     begun_ns: int = 0
     ended_ns: int = 0
+    exchange: Exchange | None = None
 
 
 def note(movement: Movement, end: Event) -> None:
@@ -135,3 +141,26 @@ def note(movement: Movement, end: Event) -> None:
     if end.ended_ns:
         movement.begun_ns = min(movement.begun_ns or end.begun_ns, end.begun_ns)
         movement.ended_ns = max(movement.ended_ns, end.ended_ns)
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """The part of a movement that its group makes by one call of a fabric, reused whenever its row runs again.
+
+    Args:
+        movement: the row that it belongs to.
+        size: bytes that count as sent: those of the pushes that it stands for.
+        begin: puts this rank's part together and begins the call; what it is given is told the end, from any thread.
+        end: puts what the call has brought where it belongs.
+        parts: folds of this rank that it waits for, beside the beginning of its movement.
+        then: pushes that send on what it brings.
+        came: how many of the things that it waits for have come.
+    """
+
+    movement: Movement
+    size: int
+    begin: Callable[[Callable[[], None]], None]
+    end: Callable[[], None]
+    parts: int = 0
+    then: list[Outgoing] = field(default_factory=list)
+    came: int = 0

@@ -62,7 +62,7 @@ class GlooTransport(Transport):
         self._messages = ZmqTransport(rank, size, token, interface)
         self._least = least
         self._closed = False
-        self._broken: tuple[float, int, str] | None = None
+        self._broken: tuple[float, str] | None = None
         self._came: SimpleQueue[Delivery] = SimpleQueue()
         self._arriving: dict[int, SimpleQueue[tuple[bytes, Any, memoryview | None] | None]] = {}
         self._behind = [0] * size  # messages of each that are on their way through its thread
@@ -109,10 +109,10 @@ class GlooTransport(Transport):
     def poll(self, timeout_s: float | None) -> list[Delivery]:
         """See `Transport.poll`."""
         if self._broken is not None:
-            since, peer, said = self._broken
+            since, said = self._broken
             left_s = since + GRACE_S - monotonic()
             if left_s <= 0:
-                raise RunError(f"rank {self.rank}: the connection of Gloo with rank {peer} broke: {said}")
+                raise RunError(f"rank {self.rank}: {said}")
             timeout_s = left_s if timeout_s is None else min(timeout_s, left_s)
         found: list[Delivery] = []
         self._collect(found)
@@ -221,8 +221,12 @@ class GlooTransport(Transport):
         return True
 
     def _note_break(self, peer: int, error: RuntimeError) -> None:
-        """Take note that Gloo has lost a rank, which torch says by an error; polls say so when `GRACE_S` is over."""
+        """Take note that Gloo has lost a rank, which torch says by an error."""
+        self.note_break(f"the connection of Gloo with rank {peer} broke: {str(error).splitlines()[0]}")
+
+    def note_break(self, said: str) -> None:
+        """Take note of what broke; polls say so when `GRACE_S` is over. From any thread."""
         if self._broken is None:
-            self._broken = monotonic(), peer, str(error).splitlines()[0]
+            self._broken = monotonic(), said
         if not self._closed:
             self.wake()

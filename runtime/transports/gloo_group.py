@@ -11,10 +11,12 @@ import torch
 from torch.distributed import Store, is_gloo_available  # type: ignore[attr-defined]
 
 from maniple.process.error import RunError
-from maniple.process.torch_internals import gloo_group
+from maniple.process.torch_internals import collective, cut_group, gloo_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from maniple.runtime.transports.fabric import Call
 
 __all__: list[str] = []
 
@@ -81,6 +83,7 @@ class GlooGroup:
         if not is_gloo_available():
             raise RunError("this torch has no Gloo; leave --transport gloo out, and tiles travel through ZeroMQ")
         self._group: Any = None
+        self._place = rank
         self._error: Exception | None = None
         self._addresses = _Addresses(rank)
         self._founding = threading.Thread(
@@ -112,6 +115,16 @@ class GlooGroup:
     def receive(self, room: memoryview, peer: int) -> Any:
         """Begin to receive bytes; they are there once the work that this gives is over."""
         return self._met().recv([torch.from_numpy(np.frombuffer(room, np.uint8))], peer, 0)
+
+    def call(self, call: Call, row: torch.Tensor) -> Any:
+        """Begin a call, for a row that stays as it is until the work that this gives is over."""
+        return collective(self._met(), self._place, call.kind, row, call.op, call.root)
+
+    def cut(self) -> None:
+        """Cut all connections, so that nothing waits for them any more: what is under way breaks."""
+        group = self._group
+        if group is not None:
+            cut_group(group, self._place)
 
     def _met(self) -> Any:
         """The group, once every rank is connected."""

@@ -14,6 +14,8 @@ from maniple.process.error import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from maniple.runtime.transports.fabric import Fabric
+
 __all__: list[str] = []
 
 LOOPBACK = "127.0.0.1"
@@ -109,6 +111,7 @@ class Transport(ABC):
                          payloads of that sender come before it that were not handed over yet; None where nobody knows.
                          Asked within `poll`; a transport that writes it there hands that over, and saves a copy
         meter            the payload bytes that it was handed: each send adds its own
+        fabric           what makes whole exchanges beside it; None where there is none
 
     Args:
         rank: this rank.
@@ -126,6 +129,7 @@ class Transport(ABC):
     endpoint: str = ""
     endpoints: tuple[str, ...] = ()
     place: Callable[[int, int, int], memoryview | None] | None = None
+    fabric: Fabric | None = None
 
     def __init__(self, rank: int, size: int, token: str, interface: str = LOOPBACK) -> None:
         self.rank, self.size = rank, size

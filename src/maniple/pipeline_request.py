@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
@@ -46,6 +47,26 @@ def asked_turns(order: str | None, micro_batches: int | None) -> tuple[str | Non
         return order, micro_batches
     given = parse(_text(order), order)
     return to_text(given), given.micro_batches if micro_batches is None else micro_batches
+
+
+@contextmanager
+def naming_file(order: str | None) -> Iterator[None]:
+    """A stretch in which lanes that wait for each other are told with the file that they come from, if they do.
+
+    Args:
+        order: what was asked for: a name, text, a file, or nothing.
+
+    Raises:
+        RequestError: the lanes of the file wait for each other.
+    """
+    from maniple.operators.pipeline_order.lockstep import CircleError
+
+    try:
+        yield
+    except CircleError as error:
+        if order is None or not Path(order).suffix:
+            raise
+        raise RequestError(f"{order}: {error}") from error
 
 
 def in_turn(plan: Plan, graph: Graph, machine: Machine, order: str | None, micro_batches: int | None) -> Plan:

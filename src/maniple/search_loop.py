@@ -13,7 +13,7 @@ from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refuse_versions
-from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, refuse_turns
+from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, naming_file, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import Limits, cores_of
@@ -145,9 +145,8 @@ def search(
 ) -> Plan | Frontier:
     """Find a plan for a graph on a machine, or a frontier of its time and memory.
 
-    A plan that is simulated and does not fit in memory is refused; what is written down in one step is not simulated.
-    Ctrl-C ends a search early and gives the best plan found so far. In a launched world a search with a budget in
-    seconds, or with costs measured or in a file, runs on rank 0, for clocks and files differ; else it runs on all.
+    A plan that is simulated and does not fit in memory is refused. Ctrl-C gives the best plan so far. In a launched
+    world a search with a budget in seconds or other costs than the roofline runs on rank 0, any other on every rank.
 
     Args:
         graph: the graph; it must have a loss.
@@ -182,8 +181,9 @@ def search(
         return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
 
     told = f"mp.search({chosen.name!r}" + ("" if budget is None else f", budget={budget:g} s") + ")"
-    found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(told, drive, _parser(objective))
-    return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
+    with naming_file(order):
+        found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(told, drive, _parser(objective))
+        return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
 
 
 def _settled(

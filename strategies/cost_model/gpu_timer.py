@@ -15,12 +15,12 @@ import statistics
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, final
 
-from maniple.process.error import RequestError
 from maniple.runtime.devices.device import Refused
 from maniple.runtime.devices.processor import run_as_task
 from maniple.runtime.devices.registry import open_device
-from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, LEAST_S, MOST_COPIES, RUNS, Measurement, views_of
+from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, LEAST_S, MOST_COPIES, RUNS, Measurement
 from maniple.strategies.cost_model.scratch import measure_scratch
+from maniple.strategies.cost_model.timed_body import TimedBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,21 +67,18 @@ class GpuTimer:
         Raises:
             RequestError: the launch has no body.
         """
-        if (bind := launch.binder) is None:
-            raise RequestError(f"{launch.name}: there is no body to measure")
-        seen = ((need, box) for need, box in zip(launch.requirements, boxes, strict=True) if box is not None)
-        size = sum(box.volume * need.region.itemsize for need, box in seen)
-        copies = max(1, min(MOST_COPIES, footprint // max(1, size)))
+        body = TimedBody(launch, point, cores, boxes)
+        copies = max(1, min(MOST_COPIES, footprint // max(1, body.size())))
         with self._device.binding(), run_as_task():
-            bodies = [bind(point, views_of(launch, point, boxes), cores) for _ in range(copies)]
+            bodies = [body.bind() for _ in range(copies)]
         runs = time_nodes(self._device, list(islice(cycle(bodies), max(NODES, copies))))
         median = statistics.median(runs)
         spread = statistics.median(abs(run - median) for run in runs)
         scratch: list[Taken] = []
         with self._device.binding(), run_as_task():
-            views = views_of(launch, point, boxes)
+            views = body.views()
         watch = self._device.watch
-        work = lambda: scratch.append(measure_scratch(lambda: bind(point, views, cores), watch))  # noqa: E731
+        work = lambda: scratch.append(measure_scratch(lambda: body.bind(views), watch))  # noqa: E731
         self._device.tasks.submit(work).wait()
         return Measurement.of(launch, point, max(1, round(median)), round(spread), scratch[0])
 

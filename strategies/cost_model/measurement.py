@@ -11,23 +11,22 @@ from math import log2, prod
 from typing import TYPE_CHECKING, Self, final
 
 from maniple.operators.proving.user_operator import UserOperator
-from maniple.process.error import RequestError
 from maniple.process.file_entry import read_json, write_atomically
 from maniple.process.host_allocation import watch_host_run
 from maniple.process.malloc_tuning import keep_freed
 from maniple.process.taken_memory import Taken
 from maniple.runtime.devices.registry import CPU
+from maniple.runtime.schedule.accumulation import joining
 from maniple.runtime.schedule.roofline import computing_type
 from maniple.runtime.storage.copy_kernels import torch_dtype
 from maniple.strategies.cost_model.body_name import body_name, is_written_by_user
 from maniple.strategies.cost_model.measured_device import name_device, name_software
 from maniple.strategies.cost_model.scratch import NOTHING, measure_scratch
+from maniple.strategies.cost_model.timed_body import TimedBody
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
-
-    import torch
 
     from maniple.operators.graph.graph import Graph
     from maniple.process.file_entry import Entry
@@ -51,10 +50,6 @@ MOST_BYTES = 1 << 28
 PER_WEIGHT, PER_ACTIVATION = 4, 2
 """How often a step has a weight (its value, what another processor reads of it, its gradient, its momentum), and an
 activation (its value and gradient)."""
-DRAWN = 1 << 12
-"""Different numbers of a tensor, below 1, which are repeated: making all of a large one takes longer than its task."""
-STRIDE = 7919
-"""How far numbers that follow each other are apart, modulo how many there are: a prime, so that they meet all."""
 
 
 @final
@@ -66,7 +61,7 @@ class TaskKey:
         kind: the operator and what is computed of it, such as ``conv2d.forward``.
         body: the operator with its attributes, or the optimizer, by name.
         shapes: of each view, such as ``64x3x32x32:float32``, or ``64x3x16x32/64x3x32x32:float32`` where it is a part
-            of an instance; ``-`` for one that the task does not use.
+            of an instance; ``+`` before one to which the task adds, and ``-`` for one that it does not use.
         cores: that the processor owns.
         footprint: bytes that were touched before the task met a tensor again.
         lasts: whether the same key means the same code in another program. A body that a user wrote may call functions
@@ -230,9 +225,12 @@ def task_key(
     # A binder's node is its operator; what has none (an update) is told by its own fields.
     node = getattr(launch.binder, "node", None)
     body = launch.binder if node is None else node.operator
+    added = joining(launch)
     shapes = tuple(
-        "-" if box is None or rect.is_empty else f"{_part(rect.bounds, box)}:{requirement.region.dtype}"
-        for requirement, box in zip(launch.requirements, boxes, strict=True)
+        "-"
+        if box is None or rect.is_empty
+        else f"{'+' * (number in added)}{_part(rect.bounds, box)}:{requirement.region.dtype}"
+        for number, (requirement, box) in enumerate(zip(launch.requirements, boxes, strict=True))
         for rect in (requirement.rects[point],)
     )
     # A user's operator is written down as a class and its arguments; what it runs belongs to the class.
@@ -274,19 +272,16 @@ def measure(
     """
     import torch
 
-    if (bind := launch.binder) is None:
-        raise RequestError(f"{launch.name}: there is no body to measure")
+    body = TimedBody(launch, point, cores, boxes)
     keep_freed()  # as a step does
-    seen = ((r, box) for r, box in zip(launch.requirements, boxes, strict=True) if box is not None)
-    size = sum(box.volume * r.region.itemsize for r, box in seen)
-    copies = max(1, min(MOST_COPIES, footprint // max(1, size)))
+    copies = max(1, min(MOST_COPIES, footprint // max(1, body.size())))
     threads = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            runs = _time_calls(lambda: bind(point, views_of(launch, point, boxes), cores), copies, clock)
-            views = views_of(launch, point, boxes)
-            scratch = measure_scratch(lambda: bind(point, views, cores), watch_host_run)
+            runs = _time_calls(body.bind, copies, clock)
+            views = body.views()
+            scratch = measure_scratch(lambda: body.bind(views), watch_host_run)
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)
@@ -311,42 +306,6 @@ def _time_calls(body: Callable[[], Callable[[], object]], copies: int, clock: Ca
             each()
         runs.append((clock() - begun) / calls)
     return runs
-
-
-def views_of(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> list[torch.Tensor | None]:
-    """Make what a task sees: tensors of its own, in the memory where this thread makes them.
-
-    Args:
-        launch: the launch.
-        point: which of its tasks.
-        boxes: of the instances that it sees, by requirement.
-    """
-    rows = _rows(launch)
-    return [
-        None
-        if box is None or (rect := requirement.rects[point]).is_empty
-        else _tensor(box.shape, requirement.region.dtype, rows.get(place, 1))[rect.bounds.slices(box.lo)]
-        for place, (requirement, box) in enumerate(zip(launch.requirements, boxes, strict=True))
-    ]
-
-
-def _rows(launch: Launch) -> dict[int, int]:
-    """By requirement, how many rows its numbers name, where the operator knows."""
-    node = getattr(launch.binder, "node", None)
-    if node is None:
-        return {}
-    slots: Sequence[tuple[str, int]] = getattr(launch.binder, "slots", ())
-    return {at: node.operator.rows_named(place) for at, (role, place) in enumerate(slots) if role == "operand"}
-
-
-def _tensor(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
-    import torch
-
-    kind, size = torch_dtype(dtype), prod(shape)
-    if not kind.is_floating_point:
-        return (torch.arange(size) * STRIDE % rows).to(kind).view(shape)
-    drawn = torch.arange(min(size, DRAWN)) * STRIDE % DRAWN / DRAWN
-    return drawn.to(kind).repeat(-(-size // DRAWN))[:size].view(shape)
 
 
 def read_measurements(path: str | os.PathLike[str]) -> Measurements:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.pipeline.fleet import Fleet
 
 __all__: list[str] = []
 
@@ -162,3 +163,21 @@ def _saved_bytes(graph: Graph, node: Node) -> int:
         dtype = saved.dtype or graph.tensors[node.results[0]].dtype
         total += int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     return total
+
+
+def costs_by_class(
+    graph: Graph, machine: Machine, fleet: Fleet, model: CostModel | None = None, own: CostGraph | None = None
+) -> tuple[CostGraph, ...]:
+    """The graph of costs on a processor of each class of a fleet; only times differ.
+
+    Args:
+        graph: the operators; it must have a loss.
+        machine: whose rates count.
+        fleet: its processors.
+        model: of the tasks' times; by default the roofline.
+        own: that of processor 0, where it is known.
+    """
+    firsts = [members[0] for members in fleet.classes]
+    return tuple(
+        own if own is not None and first == 0 else cost_graph(graph, machine, model, first) for first in firsts
+    )

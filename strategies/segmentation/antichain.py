@@ -17,7 +17,7 @@ from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
-from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.operator_costs import cost_graph, costs_by_class
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
@@ -79,31 +79,30 @@ class Antichain(AbstractDirectStrategy):
         Raises:
             RequestError: no pipeline keeps the memory limit, or the order that is asked for is not one of its stages.
         """
-        costs = cost_graph(problem.graph, problem.machine, self._times or problem.costs)
+        fleet = Fleet.of(problem.machine).within_limit(self._memory_bytes)
+        model = self._times or problem.costs
+        own = cost_graph(problem.graph, problem.machine, model)
+        costs = costs_by_class(problem.graph, problem.machine, fleet, model, own)
         refusals: list[RequestError] = []
-        found = [*self._candidates(problem, costs, refusals), *self._matched(problem, costs)]
+        found = [*self._candidates(problem, costs, fleet, refusals), *self._matched(problem, costs, fleet)]
         if not found and refusals:
             raise refusals[0]
         others = [] if self._alone else rivals(problem, found)
         several = [each for each in found if len(each.plan.stages) > 1]
         return choose(problem, self.name, found if others else several or found, others)
 
-    def _matched(self, problem: Problem, costs: CostGraph) -> Iterator[Finalist]:
+    def _matched(self, problem: Problem, costs: tuple[CostGraph, ...], fleet: Fleet) -> Iterator[Finalist]:
         """Where processors or links differ, pipelines whose stages are matched to them, for each number of them."""
-        fleet = Fleet.of(problem.machine).within_limit(self._memory_bytes)
         if len(fleet.classes) == 1:
             return
-        model, machine = self._times or problem.costs, problem.machine
-        firsts = [own[0] for own in fleet.classes]
-        taken = tuple(cost_graph(problem.graph, machine, model, first) if first else costs for first in firsts)
-        devices = self._devices(machine)
+        machine, devices = problem.machine, self._devices(problem.machine)
         for replicate, (assumption, orders), parts in product(
             self._replicas, _explored(problem).items(), micro_batch_counts(problem)
         ):
-            level = flat(machine, devices if replicate else min(devices, len(costs.nodes)))
+            level = flat(machine, devices if replicate else min(devices, len(costs[0].nodes)))
             given = Assumptions(order=assumption, micro_batches=parts)
-            asked = SegmentationProblem(costs, (level,), replicate, None, "throughput", given)
-            matching = Matching(asked, taken, fleet)
+            asked = SegmentationProblem(costs[0], (level,), replicate, None, "throughput", given)
+            matching = Matching(asked, costs, fleet)
             for cut in matching.pipelines():
                 if sum(stage.replicas for stage in cut.stages) <= devices:
                     for order in orders if len(cut.stages) > 1 else orders[:1]:
@@ -118,26 +117,32 @@ class Antichain(AbstractDirectStrategy):
         """The most processors to use."""
         return len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
 
-    def _candidates(self, problem: Problem, costs: CostGraph, refusals: list[RequestError]) -> Iterator[Finalist]:
-        """What the partition search finds for each order and number of micro-batches; where nothing, notes why."""
-        machine = problem.machine
+    def _candidates(
+        self, problem: Problem, costs: tuple[CostGraph, ...], fleet: Fleet, refusals: list[RequestError]
+    ) -> Iterator[Finalist]:
+        """What the search of equal processors finds for each order and number of micro-batches; else notes why not.
+
+        Where processors differ, it takes all as processor 0; what it finds takes what its processors take.
+        """
+        machine, own = problem.machine, costs[0]
         devices = self._devices(machine)
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
         wanted = _explored(problem)
         for replicate in self._replicas:
-            level = flat(machine, devices if replicate else min(devices, len(costs.nodes)))
+            level = flat(machine, devices if replicate else min(devices, len(own.nodes)))
             for assumption, orders in wanted.items():
                 for parts in micro_batch_counts(problem):
                     given = Assumptions(order=assumption, micro_batches=parts)
                     try:
-                        asked = SegmentationProblem(costs, (level,), replicate, limit, "latency", given)
+                        asked = SegmentationProblem(own, (level,), replicate, limit, "latency", given)
                         cut = segment(asked)
                     except RequestError as error:
                         refusals.append(error)
                         continue
+                    times = Matching(asked, costs, fleet).times(cut) if len(costs) > 1 else ()
                     # A stage by itself takes turns with nobody.
                     for order in orders if len(cut.stages) > 1 else orders[:1]:
-                        yield finalist(problem, self.name, asked, cut, order)
+                        yield finalist(problem, self.name, asked, cut, order, times)
 
 
 def _explored(problem: Problem) -> dict[Order, list[str]]:

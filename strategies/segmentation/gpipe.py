@@ -11,22 +11,27 @@ computed again for backward (section 2.3), if that helps.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.operators.lowering.micro_batch import MicroBatches
 from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat
-from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.operator_costs import cost_graph, costs_by_class
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts
+from maniple.strategies.segmentation.matching import Matching
 from maniple.strategies.segmentation.segment import load_compiled, segment
 from maniple.strategies.segmentation.stage_plan import finalist
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel
+    from maniple.strategies.pipeline.pipeline_timing import StageTimes
+    from maniple.strategies.pipeline.problem import Segmentation
     from maniple.strategies.segmentation.finalists import Finalist
 
 __all__: list[str] = []
@@ -62,15 +67,19 @@ class GPipe(AbstractDirectStrategy):
         """
         if problem.order not in {None, ORDER}:
             raise RequestError(f"strategy {self.name!r} has stages take turns as {ORDER!r}, got {problem.order!r}")
-        costs = cost_graph(problem.graph, problem.machine, self._times or problem.costs)
-        count = len(problem.machine.processors)
+        model, count = self._times or problem.costs, len(problem.machine.processors)
+        costs = cost_graph(problem.graph, problem.machine, model)
+        fleet = Fleet.of(problem.machine)
+        taken = costs_by_class(problem.graph, problem.machine, fleet, model, costs)
         devices = min(count if self._stages is None else self._stages, count, len(costs.nodes))
         level = flat(problem.machine, devices)
         found: list[Finalist] = []
         for parts in micro_batch_counts(problem):
             given = Assumptions(order="gpipe", transfers="overlap", micro_batches=parts)
             asked = SegmentationProblem(costs, (level,), False, None, "throughput", given)
-            found.append(finalist(problem, self.name, asked, segment(asked), ORDER))
+            matching = _widest(Matching(asked, taken, fleet), devices) if len(taken) > 1 else None
+            cut, times = matching or (segment(asked), ())
+            found.append(finalist(problem, self.name, asked, cut, ORDER, times))
         try:
             return choose(problem, self.name, found, ())
         except RequestError as error:
@@ -88,3 +97,13 @@ def _recomputing(problem: Problem, finalist: Finalist) -> Finalist:
     operators = tuple((name, replace(own, recompute=name in cut)) for name, own in plan.operators)
     name = f"{finalist.name}, computed again"
     return replace(finalist, name=name, plan=replace(plan, operators=operators))
+
+
+def _widest(matching: Matching, devices: int) -> tuple[Segmentation, tuple[StageTimes, ...]] | None:
+    """The match with the most stages, and what they take: of those that fit, else of all; None where there is none."""
+    roomy = replace(matching, fleet=replace(matching.fleet, held_bytes=(inf,) * len(matching.fleet.classes)))
+    for each in (matching, roomy):
+        cuts = [cut for cut in each.pipelines() if len(cut.stages) <= devices]
+        if cuts:
+            return cuts[-1], each.times(cuts[-1])
+    return None

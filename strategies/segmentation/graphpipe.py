@@ -4,22 +4,27 @@ stage  operators       processors   reads
 0      image tower     p0           -
 1      text tower      p1           -
 2      join, loss      p2           0 1       two deep: stage 0 and 1 have two micro-batches under way, not three
+
+Where processors, memories or links differ, each stage is given to a class of processors, at what it takes there and at
+the slowest link that one of them has.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-from maniple.strategies.pipeline.branching import branching
+from maniple.strategies.pipeline.branching import Kind, branching
+from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat
-from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.operator_costs import costs_by_class
+from maniple.strategies.pipeline.pipeline_timing import StageTimes
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
-from maniple.strategies.pipeline.stage_costs import Assumptions, synchronization_s, transfer_s
+from maniple.strategies.pipeline.stage_costs import Assumptions, Level, synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
-from maniple.strategies.segmentation.order_search import stage_times
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
 if TYPE_CHECKING:
@@ -28,9 +33,7 @@ if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.pipeline.branching import Cut
-    from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.pipeline_timing import StageTimes
-    from maniple.strategies.pipeline.stage_costs import Level
+    from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
     from maniple.strategies.segmentation.finalists import Finalist
 
 __all__: list[str] = []
@@ -65,26 +68,111 @@ class GraphPipe(AbstractDirectStrategy):
         Raises:
             RequestError: none fits in memory, or the order that is asked for is not one of its stages.
         """
-        costs = cost_graph(problem.graph, problem.machine, self._times or problem.costs)
-        found = list(self._candidates(problem, costs))
+        fleet, model = Fleet.of(problem.machine), self._times or problem.costs
+        found = list(self._candidates(problem, _Rig.of(problem, model, fleet)))
         return choose(problem, self.name, found, [] if self._alone else rivals(problem, found))
 
-    def _candidates(self, problem: Problem, costs: CostGraph) -> Iterator[Finalist]:
+    def _candidates(self, problem: Problem, rig: _Rig) -> Iterator[Finalist]:
         """The pipelines on all processors and on half of them, in each order, with each number of micro-batches."""
         machine, count = problem.machine, len(problem.machine.processors)
-        level = flat(machine, count)
+        level, counts = flat(machine, count), micro_batch_counts(problem)
+        kinds = rig.kinds(max(counts))
         for replicate in (False, True) if self._replicate is None else (self._replicate,):
             for devices in dict.fromkeys((count, max(1, count // 2))):
-                cuts = branching(costs, devices, lambda nodes: stage_s(costs, level, nodes), replicate=replicate)
+                cuts = branching(rig.costs[0], kinds, devices, replicate=replicate)
                 for order in EXPLORED if problem.order is None else (problem.order,):
-                    for parts in micro_batch_counts(problem):
+                    for parts in counts:
                         given = Assumptions(order=assumed(order), micro_batches=parts)
                         # What stages hold the simulator says.
-                        asked = SegmentationProblem(costs, (level,), True, None, "latency", given)
-                        cut = segmentation(asked, cuts)
-                        made = finalist(problem, self.name, asked, cut, order)
-                        fill = filled_s(costs, cut.stages, stage_times(asked, cut))
+                        asked = SegmentationProblem(rig.costs[0], (level,), True, None, "latency", given)
+                        cut, times = rig.segmentation(asked, cuts), rig.times(given, cuts)
+                        made = finalist(problem, self.name, asked, cut, order, times)
+                        fill = filled_s(rig.costs[0], cut.stages, times)
                         yield replace(made, estimate_s=fill + (parts - 1) / parts * cut.bottleneck_s)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rig:
+    """A graph on the processors of a fleet.
+
+    Args:
+        costs: what it takes on a processor of each class.
+        fleet: the processors.
+    """
+
+    costs: tuple[CostGraph, ...]
+    fleet: Fleet
+
+    @staticmethod
+    def of(problem: Problem, model: CostModel | None, fleet: Fleet) -> _Rig:
+        """The graph of a problem."""
+        return _Rig(costs_by_class(problem.graph, problem.machine, fleet, model), fleet)
+
+    def kinds(self, parts: int) -> tuple[Kind, ...]:
+        """The classes of processors, for stages that take so many micro-batches at most."""
+        return tuple(
+            Kind(len(own), partial(self._load_s, kind), partial(self._fits, kind, parts))
+            for kind, own in enumerate(self.fleet.classes)
+        )
+
+    def _level(self, kind: int) -> Level:
+        """A class of processors, at the slowest link that one of them has."""
+        between = self.fleet.bandwidth
+        return Level(len(self.fleet.classes[kind]), float(min(between[kind].min(), between[:, kind].min())))
+
+    def _load_s(self, kind: int, nodes: int) -> float:
+        return stage_s(self.costs[kind], self._level(kind), nodes)
+
+    def _fits(self, kind: int, parts: int, nodes: int) -> bool:
+        """Whether a stage may fit in a processor: its weights, their gradients, and one micro-batch."""
+        own = _own(self.costs[kind], nodes)
+        held = 2 * sum(node.parameter_bytes for node in own) + sum(node.stored_bytes for node in own) / parts
+        return held <= self.fleet.held_bytes[kind]
+
+    def segmentation(self, asked: SegmentationProblem, cuts: Sequence[Cut]) -> Segmentation:
+        """Stages on devices of their kind, each on the next ones that are free."""
+        given, stages = asked.assumptions, list[Stage]()
+        free = [list(own) for own in self.fleet.classes]
+        for cut in cuts:
+            costs, own = self.costs[cut.kind], _own(self.costs[cut.kind], cut.nodes)
+            weights = fsum(node.parameter_bytes for node in own)
+            load = self._load_s(cut.kind, cut.nodes) / cut.replicas
+            load += synchronization_s(given, self._level(cut.kind), cut.replicas, 1, weights)
+            held = asked.held_bytes(weights, fsum(node.stored_bytes for node in own), 0, cut.replicas)
+            devices = tuple(free[cut.kind].pop(0) for _ in range(cut.replicas))
+            nodes = tuple(place for place in range(len(costs.nodes)) if cut.nodes >> place & 1)
+            crossing = sum(sizes_sent(costs, cut.nodes))
+            stages.append(Stage(nodes, devices, load, fsum(node.compute_s for node in own), held, crossing))
+        slowest = max(stage.load_s for stage in stages)
+        return Segmentation(tuple(stages), slowest, 0.0, False, len(self.costs[0].nodes), slowest)
+
+    def times(self, given: Assumptions, cuts: Sequence[Cut]) -> tuple[StageTimes, ...]:
+        """What one micro-batch takes in every stage."""
+        found, parts = [], given.micro_batches
+        for cut in cuts:
+            costs, own = self.costs[cut.kind], _own(self.costs[cut.kind], cut.nodes)
+            forward = fsum(work_s(given, node.forward_s, node.forward_start_s, cut.replicas) for node in own)
+            backward = fsum(work_s(given, node.backward_s, node.backward_start_s, cut.replicas) for node in own)
+            moved = transfer_s(given, self._level(cut.kind), cut.replicas, sum(sizes_sent(costs, cut.nodes)))
+            found.append(StageTimes(forward / parts, backward / parts, moved / parts / 2))
+        return tuple(found)
+
+
+def _own(costs: CostGraph, nodes: int) -> list[CostNode]:
+    """The nodes of a stage."""
+    return [node for place, node in enumerate(costs.nodes) if nodes >> place & 1]
+
+
+def sizes_sent(costs: CostGraph, nodes: int) -> list[int]:
+    """The bytes of each result that leaves a stage.
+
+    Args:
+        costs: the graph.
+        nodes: of the stage, as bits.
+    """
+    sent = {a for a, b in costs.edges if nodes >> a & 1 and not nodes >> b & 1}
+    return [costs.nodes[node].activation_bytes for node in sent]
 
 
 def stage_s(costs: CostGraph, level: Level, nodes: int) -> float:
@@ -95,32 +183,10 @@ def stage_s(costs: CostGraph, level: Level, nodes: int) -> float:
         level: the devices.
         nodes: of the stage, as bits.
     """
-    work = fsum(node.compute_s for place, node in enumerate(costs.nodes) if nodes >> place & 1)
-    sent = {a for a, b in costs.edges if nodes >> a & 1 and not nodes >> b & 1}
+    work = fsum(node.compute_s for node in _own(costs, nodes))
     received = {a for a, b in costs.edges if nodes >> b & 1 and not nodes >> a & 1}
-    sizes = (sum(costs.nodes[node].activation_bytes for node in found) for found in (sent, received))
+    sizes = sum(sizes_sent(costs, nodes)), sum(costs.nodes[node].activation_bytes for node in received)
     return max(work, *(transfer_s(Assumptions(), level, 1, size) for size in sizes))
-
-
-def segmentation(asked: SegmentationProblem, cuts: Sequence[Cut]) -> Segmentation:
-    """Stages on devices in a row, each on the next ones that are free."""
-    costs, given, level = asked.graph, asked.assumptions, asked.levels[0]
-    stages: list[Stage] = []
-    first = 0
-    for cut in cuts:
-        nodes = tuple(place for place in range(len(costs.nodes)) if cut.nodes >> place & 1)
-        own = [costs.nodes[node] for node in nodes]
-        weights = fsum(node.parameter_bytes for node in own)
-        load = stage_s(costs, level, cut.nodes) / cut.replicas
-        load += synchronization_s(given, level, cut.replicas, 1, weights)
-        sent = {a for a, b in costs.edges if cut.nodes >> a & 1 and not cut.nodes >> b & 1}
-        held = asked.held_bytes(weights, fsum(node.stored_bytes for node in own), 0, cut.replicas)
-        devices = tuple(range(first, first + cut.replicas))
-        crossing = sum(costs.nodes[node].activation_bytes for node in sent)
-        stages.append(Stage(nodes, devices, load, fsum(node.compute_s for node in own), held, crossing))
-        first += cut.replicas
-    slowest = max(stage.load_s for stage in stages)
-    return Segmentation(tuple(stages), slowest, 0.0, False, len(costs.nodes), slowest)
 
 
 def filled_s(costs: CostGraph, stages: Sequence[Stage], times: Sequence[StageTimes]) -> float:

@@ -9,6 +9,13 @@ a larger ideal:
                                min over teams u:  max( what leaves j over the links from t to u,
                                                        best(j, counts without t, u) ) )
 
+Where a stage is busy while it sends and receives, what crosses its cuts adds to its own time, so what is left also
+depends on the team of the stage before:
+
+    best(i, counts, t, s)  =  min over j and teams u:  max( stage of j without i on t  +  what leaves i from s to t
+                                                              +  what leaves j from t to u,
+                                                            best(j, counts without t, u, t) )
+
     two fast, two slow          straight pipelines     (1, 0) (0, 1)
     teams                       replicas               (1, 0) (2, 0) (0, 1) (0, 2) (1, 1) (1, 2) (2, 1) (2, 2)
                                 replicas, of a class   (1, 0) (2, 0) (0, 1) (0, 2)      where all teams are too many
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from maniple.strategies.pipeline.ideals import Lattice
     from maniple.strategies.pipeline.problem import SegmentationProblem
     from maniple.strategies.pipeline.stage_costs import Floats, Number
+    from maniple.strategies.pipeline.team import TeamFamily
 
 __all__: list[str] = []
 
@@ -88,6 +96,11 @@ class Matching:
                 if known is None or answer.bottleneck_s < known.bottleneck_s:
                     best[count] = answer
         return tuple(best[count] for count in sorted(best))
+
+    @property
+    def adds(self) -> bool:
+        """Whether a stage is busy while it sends and while it receives."""
+        return self.asked.assumptions.transfers == "add"
 
     def times(self, found: Segmentation) -> tuple[StageTimes, ...]:
         """What one micro-batch takes in every stage of a pipeline."""
@@ -135,18 +148,23 @@ class Matching:
         """The best pipelines over the ideals of a coarse graph."""
         sizes = tuple(len(own) for own in self.fleet.classes)
         families = team_families(sizes, replicate=self.asked.replicate)
-        family = next((each for each in families if each.work(len(lattice)) <= MOST_WORK), None)
+        family = next((each for each in families if self._work(each, len(lattice)) <= MOST_WORK), None)
         if family is None:
             return
         table = _Table.of(self, coarse, lattice, family.teams)
         for counts in sorted(product(*(range(size + 1) for size in sizes)), key=sum):
             table.fill(counts)
         for count in range(1, sum(sizes) + 1):
-            ends = [(float(best[0]), *key) for key, best in table.best.items() if sum(key[0]) == count]
-            value, counts, team = min(ends, default=(inf, (), ()))
+            first = [(key, best) for key, best in table.best.items() if sum(key[0]) == count and not any(key[2])]
+            ends = [(float(best[0]), *key) for key, best in first]
+            value, counts, team, _ = min(ends, default=(inf, (), (), ()))
             if value < inf:
                 cuts = table.trace(counts, team)
                 yield self._segmentation(coarse, lattice, cuts, value, exact=exact and family.complete)
+
+    def _work(self, family: TeamFamily, ideals: int) -> int:
+        """What looking at all teams of a family takes, in pairs of ideals."""
+        return family.work(ideals) * (len(family.teams) ** 2 if self.adds else 1)
 
     def _segmentation(
         self, coarse: CoarseGraph, lattice: Lattice, cuts: Sequence[tuple[int, Team]], value: float, *, exact: bool
@@ -170,7 +188,7 @@ class Matching:
             )
             devices = tuple(free[here].pop(0) for here, count in enumerate(team) for _ in range(count))
             together = self.together_s(team, [np.asarray(each) for each in work], np.asarray(weights))
-            load = max(float(together), *moved)
+            load = float(together) + sum(moved) if self.adds else max(float(together), *moved)
             stages.append(Stage(nodes, devices, load, max(work), held, int(crossing[ideal])))
             done, before = groups, ideal
         return Segmentation(tuple(stages), value, value if exact else 0.0, exact, len(lattice), value)
@@ -199,8 +217,8 @@ class _Table:
         kept: bytes that each ideal keeps for backward.
         sent: bytes over the cut after each ideal.
         matching: what is matched.
-        best: by the numbers of processors of each class and the team of the next stage, the slowest stage after each
-            ideal.
+        best: by the numbers of processors of each class, the team of the next stage, and where transfers add also that
+            of the stage before it, the slowest stage after each ideal.
         ends: likewise the ideal that the next stage ends with, and the team of the one after it.
     """
 
@@ -212,8 +230,8 @@ class _Table:
     kept: Floats
     sent: Floats
     matching: Matching
-    best: dict[tuple[Team, Team], Floats]
-    ends: dict[tuple[Team, Team], tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]
+    best: dict[tuple[Team, Team, Team], Floats]
+    ends: dict[tuple[Team, Team, Team], tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]
 
     @staticmethod
     def of(matching: Matching, coarse: CoarseGraph, lattice: Lattice, teams: tuple[Team, ...]) -> _Table:
@@ -236,21 +254,17 @@ class _Table:
 
     def fill(self, counts: Team) -> None:
         """Find the best with so many processors of each class; fewer are filled already."""
+        nobody = (0,) * len(counts)
         for team in self.teams:
             rest = without(counts, team)
             if rest is not None:
-                self._fill(counts, team, rest)
+                alone = self._alone(team, rest)
+                for before in (nobody, *self.teams) if self.matching.adds else (nobody,):
+                    self._fill((counts, team, before), rest, alone)
 
-    def _fill(self, counts: Team, team: Team, rest: Team) -> None:
-        count, matching = len(self.sent), self.matching
-        follows, then = np.full(count, inf), np.full(count, -1)
-        if not any(rest):
-            follows[-1] = 0.0
-        for number, other in enumerate(self.teams):
-            if (rest, other) in self.best:
-                value = np.maximum(self.best[rest, other], matching.moved_s(team, other, self.sent))
-                then = np.where(value < follows, number, then)
-                follows = np.minimum(value, follows)
+    def _alone(self, team: Team, rest: Team) -> Floats:
+        """Seconds of a stage between each two ideals, without its transfers; infinite where it is none or too large."""
+        matching = self.matching
         copies, flights = matching.asked.holding(sum(rest), sum(team))
         weights = self.weights - self.weights[:, None]
         held = copies * weights + flights * (self.kept - self.kept[:, None] + self.sent[:, None])
@@ -258,19 +272,53 @@ class _Table:
         for here in used(team):
             own = work_s(matching.asked.assumptions, self.seconds[here], self.starts[here], sum(team))
             work.append(own - own[:, None])
-        slowest = np.maximum(matching.together_s(team, work, weights), follows)
         limit = min(matching.fleet.held_bytes[here] for here in used(team))
-        slowest = np.where(self.nested & (held <= limit), slowest, inf)
-        end = slowest.argmin(axis=1)
-        self.best[counts, team] = slowest[np.arange(count), end]
-        self.ends[counts, team] = end, then[end]
+        alone: Floats = np.where(self.nested & (held <= limit), matching.together_s(team, work, weights), inf)
+        return alone
+
+    def _fill(self, key: tuple[Team, Team, Team], rest: Team, alone: Floats) -> None:
+        """Find the best of a stage that begins after each ideal, of what may follow it."""
+        (_, team, before), count = key, len(self.sent)
+        if any(before):
+            alone = alone + self.matching.moved_s(before, team, self.sent)[:, None]
+        best, end, then = np.full(count, inf), np.zeros(count, np.int64), np.zeros(count, np.int64)
+        for following, value, crossing in self._following(team, rest):
+            slowest = np.maximum(alone + crossing, value)
+            at = slowest.argmin(axis=1)
+            found = slowest[np.arange(count), at]
+            better = found < best
+            best = np.where(better, found, best)
+            end, then = np.where(better, at, end), np.where(better, following[at], then)
+        self.best[key], self.ends[key] = best, (end, then)
+
+    def _following(self, team: Team, rest: Team) -> Iterator[tuple[np.ndarray, Floats, Floats]]:
+        """What may come after a stage on a team: by ideal who, the slowest stage then, and what adds to its own."""
+        count, adds = len(self.sent), self.matching.adds
+        nothing, last = np.zeros(count), np.full(count, inf)
+        if not any(rest):
+            last[-1] = 0.0
+        least, then = last, np.full(count, -1)
+        for number, other in enumerate(self.teams):
+            key = rest, other, team if adds else (0,) * len(team)
+            if key not in self.best:
+                continue
+            moved = self.matching.moved_s(team, other, self.sent)
+            if adds:
+                yield np.full(count, number), self.best[key], moved
+            else:
+                value = np.maximum(self.best[key], moved)
+                then = np.where(value < least, number, then)
+                least = np.minimum(value, least)
+        yield then, least, nothing
 
     def trace(self, counts: Team, team: Team) -> list[tuple[int, Team]]:
         """The (ideal that a stage ends with, its team) of each stage of the best pipeline."""
-        found, ideal, left = list[tuple[int, Team]](), 0, counts
+        nobody = (0,) * len(counts)
+        found, ideal, left, before = list[tuple[int, Team]](), 0, counts, nobody
         while any(left):
-            end, then = self.ends[left, team]
+            end, then = self.ends[left, team, before]
             found.append((int(end[ideal]), team))
             left = without(left, team) or ()
+            before = team if self.matching.adds else nobody
             ideal, team = int(end[ideal]), self.teams[int(then[ideal])]
         return found

@@ -16,12 +16,14 @@ from maniple.process.error import RequestError
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions, Order, Overlap, synchronization_s, transfer_s, work_s
+from maniple.strategies.segmentation.matching import Matching
 from maniple.strategies.segmentation.segment import segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.fleet import Fleet
     from maniple.strategies.pipeline.problem import Segmentation
     from maniple.strategies.pipeline.stage_costs import Level
 
@@ -69,6 +71,7 @@ class Candidate:
         segmentation: the partition.
         step_s: seconds of a mini-batch, event by event, weights' synchronisation included.
         asked: the partition search's problem, with the assumptions that it was found under.
+        times: what a micro-batch takes in each stage.
     """
 
     variation: Variation
@@ -76,6 +79,7 @@ class Candidate:
     segmentation: Segmentation
     step_s: float
     asked: SegmentationProblem
+    times: tuple[StageTimes, ...]
 
 
 def explore(
@@ -104,32 +108,68 @@ def explore(
     """
     found: list[Candidate] = []
     refusal: RequestError | None = None
-    for variation in VARIATIONS:
-        if variation.asynchronous and not asynchronous:
+    for variation, assumed in _explored(micro_batches, given, asynchronous=asynchronous):
+        try:
+            problem = SegmentationProblem(graph, (level,), replicate, memory_bytes, "latency", assumed)
+            segmentation = segment(problem)
+        except RequestError as error:
+            refusal = error
             continue
-        for count in micro_batches:
-            assumed = replace(
-                given or Assumptions(),
-                order=variation.order,
-                transfers=variation.transfers,
-                micro_batches=count,
-            )
-            try:
-                problem = SegmentationProblem(graph, (level,), replicate, memory_bytes, "latency", assumed)
-                segmentation = segment(problem)
-            except RequestError as error:
-                refusal = error
-                continue
-            times = stage_times(problem, segmentation)
-            if variation.name == "1f1b-so" and not _hides_transfers(times):
-                continue
-            step = pipeline_s(times, variation.order, count, variation.transfers) + _synchronization(
-                problem, segmentation
-            )
-            found.append(Candidate(variation, count, segmentation, step, problem))
+        found += _candidates(variation, problem, segmentation, stage_times(problem, segmentation))
     if not found:
         raise refusal or RequestError(f"{graph.name}: expected at least one number of micro-batches to try")
     return tuple(sorted(found, key=lambda candidate: candidate.step_s))
+
+
+def explore_matched(
+    costs: tuple[CostGraph, ...],
+    fleet: Fleet,
+    level: Level,
+    *,
+    asynchronous: bool = False,
+    micro_batches: Sequence[int] = (1, 2, 4, 8, 16),
+) -> tuple[Candidate, ...]:
+    """The candidates whose stages are matched to unequal processors, one processor each, the fastest first.
+
+    For every order, every number of micro-batches and every number of processors the pipeline with the least slowest
+    stage that fits; none where nothing does.
+
+    Args:
+        costs: the graph with what it takes on a processor of each class.
+        fleet: the processors.
+        level: so many of them, as a partition search of equal ones would see them.
+        asynchronous: see `explore`.
+        micro_batches: the numbers to try.
+    """
+    found: list[Candidate] = []
+    for variation, assumed in _explored(micro_batches, None, asynchronous=asynchronous):
+        asked = SegmentationProblem(costs[0], (level,), False, None, "throughput", assumed)
+        matching = Matching(asked, costs, fleet)
+        for segmentation in matching.pipelines():
+            found += _candidates(variation, asked, segmentation, matching.times(segmentation))
+    return tuple(sorted(found, key=lambda candidate: candidate.step_s))
+
+
+def _explored(
+    micro_batches: Sequence[int], given: Assumptions | None, *, asynchronous: bool
+) -> Iterator[tuple[Variation, Assumptions]]:
+    """The variations that are to be had, with what is taken for granted of them, for each number of micro-batches."""
+    for variation in VARIATIONS:
+        for count in micro_batches if asynchronous or not variation.asynchronous else ():
+            known = given or Assumptions()
+            own = replace(known, order=variation.order, transfers=variation.transfers, micro_batches=count)
+            yield variation, own
+
+
+def _candidates(
+    variation: Variation, asked: SegmentationProblem, found: Segmentation, times: tuple[StageTimes, ...]
+) -> list[Candidate]:
+    """A partition as a candidate; none where the variation's condition does not hold."""
+    if variation.name == "1f1b-so" and not _hides_transfers(times):
+        return []
+    count = asked.assumptions.micro_batches
+    step = pipeline_s(times, variation.order, count, variation.transfers) + _synchronization(asked, found)
+    return [Candidate(variation, count, found, step, asked, times)]
 
 
 def stage_times(problem: SegmentationProblem, found: Segmentation) -> tuple[StageTimes, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from language_cuts import cut_by_cost, equal_layers, unit_of
+from language_cuts import closed_forms, closed_s, cut_by_cost, equal_layers, unit_of
 from language_models import DEEPSEEK, LLAMA, Sizes, decoder
 
 from maniple.operators.lowering.micro_batch import MicroBatches
@@ -41,3 +41,10 @@ def test_the_last_projection_weighs_in_a_cut_by_cost(name: str) -> None:
     plan = cut_by_cost(problem, 2, 4)
     plan.validate(graph, machine)
     assert Simulation(graph, machine, plan).makespan_ns < 0.9 * min(times)
+    best, exact, even = closed_forms(problem, plan, 2, 4)
+    assert (best, exact) == ("1.00", "yes")
+    assert 1 <= float(even) / float(best) <= 1.5
+
+
+def test_the_closed_form_is_the_slowest_but_once_and_all_of_one() -> None:
+    assert closed_s([8.0, 4.0], 4) == 3 * 2.0 + 3.0

@@ -64,6 +64,12 @@ class Host:
         found = subprocess.run([IP, "netns", "exec", self.name, "cat", file], capture_output=True, check=True)
         return int(found.stdout)
 
+    def limit(self, rate: str) -> None:
+        """Limit what it sends to a rate, such as `1gbit`."""
+        shape = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
+        command = [IP, "netns", "exec", self.name, "tc", "qdisc", "add", "dev", self.interface, *shape]
+        subprocess.run(command, check=True)
+
     def cut(self) -> None:
         """Take its interface down: from now on nobody reaches it, and nobody is told."""
         subprocess.run([IP, "-n", self.name, "link", "set", self.interface, "down"], check=True)

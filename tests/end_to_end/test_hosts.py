@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from namespaces import Host, hosts, reason
+from namespaces import Host, hosts, reason, switched
 
 WHY = reason()
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
@@ -39,10 +39,10 @@ def pair() -> Iterator[tuple[Host, Host]]:
 def begin(
     pair: tuple[Host, ...], key: Path, *program: str, ranks: int = 1, **options: str
 ) -> list[subprocess.Popen[str]]:
-    """Start the agents of a run on two hosts."""
+    """Start the agents of a run on some hosts."""
     found = []
     for node, host in enumerate(pair):
-        place = ["--nnodes", "2", "--nproc-per-node", str(ranks), "--node-rank", str(node), "--head", HEAD]
+        place = ["--nnodes", str(len(pair)), "--nproc-per-node", str(ranks), "--node-rank", str(node), "--head", HEAD]
         more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
         command = [sys.executable, "-m", "maniple.cli", "run", *place, "--key", str(key), "--cores", "1", *more]
         found.append(host.start(*command, *(program or (SCRIPT, "data_parallel", "4"))))
@@ -77,11 +77,11 @@ def are_gone(numbers: list[int]) -> bool:
     return False
 
 
-def on_one_host(ranks: int, *program: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "maniple.cli", "run", "--nnodes", "2", "--nproc-per-node", str(ranks)]
+def on_one_host(ranks: int, *program: str, nodes: int = 2) -> dict[str, object]:
+    command = [sys.executable, "-m", "maniple.cli", "run", "--nnodes", str(nodes), "--nproc-per-node", str(ranks)]
     run = subprocess.run([*command, "--cores", "1", *program], capture_output=True, text=True, timeout=90, check=False)
     assert run.returncode == 0, run.stderr
-    assert "2 nodes are emulated on this host" in run.stderr
+    assert f"{nodes} nodes are emulated on this host" in run.stderr
     found: dict[str, object] = json.loads(run.stdout.splitlines()[-1])
     return found
 
@@ -106,6 +106,28 @@ def test_two_hosts_give_the_losses_and_bytes_of_one(pair: tuple[Host, Host], tmp
     # Headers of frames, acknowledgements, messages and the handshakes come on top: less than 6 % of so few bytes.
     assert crossing < frames < 1.06 * crossing + 20_000, (crossing, frames)
     assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize(("ranks", "transport"), [(1, "shared"), (2, "shared-gloo-collectives")])
+def test_so_do_three_on_limited_links_whoever_makes_the_exchanges(tmp_path: Path, ranks: int, transport: str) -> None:
+    """Gloo folds in an order of its own; what crosses the links is what the plan says, or in Gloo's ring as much."""
+    with switched("l", ("alpha", "beta", "gamma")) as made:
+        for host in made:
+            host.limit("1gbit")
+        before = [host.sent_bytes() for host in made]
+        leading, *others = begin(made, tmp_path / "key", ranks=ranks, transport=transport)
+        status, out, err = ended(leading)
+        assert (status, *[ended(other) for other in others]) == (0, *[(0, "", "")] * 2), err
+        frames = sum(host.sent_bytes() - start for host, start in zip(made, before, strict=True))
+    told = json.loads(out.splitlines()[-1])
+    expected = on_one_host(ranks, SCRIPT, "data_parallel", "4", nodes=3)
+    if transport == "shared":
+        assert told["losses"] == expected["losses"]
+    assert told["losses"] == pytest.approx(expected["losses"], rel=1e-6)
+    assert told["bytes"] == expected["bytes"]
+    predicted = sum(step["predicted"] for step in told["bytes"])
+    assert predicted == sum(step["measured"] for step in told["bytes"])
+    assert frames < 1.06 * predicted + 60_000
 
 
 @pytest.mark.parametrize("victim", ["rank", "agent"])

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,16 +19,18 @@ import torch
 import maniple as mp
 from maniple.operators.pipeline_order.pipeline_order import PipelineOrder
 from maniple.runtime.control.world import World
+from maniple.testing import local_worlds, run_on_worlds
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120), pytest.mark.usefixtures("forked_launches")]
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "pipelined.py"
+DRAWN = SCRIPT.with_name("drawn_pipelines.py")
 STOP_S = 10.0
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pipelined", SCRIPT)
+def load(file: Path) -> Any:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -37,9 +38,14 @@ def script() -> ModuleType:
     return module
 
 
-def launch(*arguments: str, transport: str = "shared") -> subprocess.Popen[str]:
-    hosts = ("--ranks-per-node", "2") if transport == "shared" else ("--nodes", "2")
-    command = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, str(SCRIPT), *arguments]
+@pytest.fixture(scope="module")
+def script() -> Any:
+    return load(SCRIPT)
+
+
+def launch(*arguments: str, transport: str = "shared", script: Path = SCRIPT, count: int = 2) -> subprocess.Popen[str]:
+    hosts = ("--ranks-per-node" if transport == "shared" else "--nodes", str(count))
+    command = [sys.executable, "-m", "maniple.cli", "run", *hosts, "--transport", transport, str(script), *arguments]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -50,7 +56,7 @@ def launch(*arguments: str, transport: str = "shared") -> subprocess.Popen[str]:
     )
 
 
-def order_of(script: ModuleType, order: str, micro_batches: int) -> PipelineOrder:
+def order_of(script: Any, order: str, micro_batches: int) -> PipelineOrder:
     graph = script.network()
     found = script.whole(graph).with_pipeline(script.STAGES, order=order, micro_batches=micro_batches).order(graph)
     assert found is not None
@@ -75,7 +81,7 @@ def ran(spans: list[Any], stage: int) -> list[tuple[str, int, int, int]]:
     [("1f1b", 8, "shared"), ("1f1b", 5, "zmq"), ("gpipe", 3, "zmq"), ("early_backward", 7, "shared")],
 )
 def test_the_order_of_a_plan_is_the_order_that_runs(
-    tmp_path: Path, script: ModuleType, order: str, micro_batches: int, transport: str
+    tmp_path: Path, script: Any, order: str, micro_batches: int, transport: str
 ) -> None:
     """Law 9; and what the ranks computed is what one process computes of the whole batch."""
     run = launch(str(tmp_path / "out.json"), order, str(micro_batches), "-1", transport=transport)
@@ -110,6 +116,39 @@ def test_the_order_of_a_plan_is_the_order_that_runs(
     assert out["losses"] == pytest.approx(losses, abs=1e-10)
     for name, value in wanted.items():
         assert torch.allclose(torch.tensor(out["parameters"][name], dtype=torch.float64), value, atol=1e-10, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def drawing() -> Any:
+    return load(DRAWN)
+
+
+@pytest.fixture(scope="module")
+def wanted(drawing: Any) -> list[tuple[list[float], dict[str, torch.Tensor]]]:
+    """What one process of four processors makes of each case, of the whole batch."""
+
+    def train(world: World) -> list[tuple[list[float], dict[str, torch.Tensor]]]:
+        return [drawing.trained(case, case.whole, world) for case in drawing.cases()]
+
+    return run_on_worlds(local_worlds(1, None, 4), train, 90.0)[0]
+
+
+@pytest.mark.parametrize(("first", "transport"), [(0, "shared"), (1, "zmq")])
+def test_orders_and_drawn_pipelines_over_processes_train_as_the_whole_batch(
+    tmp_path: Path, first: int, transport: str, drawing: Any, wanted: list[tuple[list[float], dict[str, torch.Tensor]]]
+) -> None:
+    """Law 1 on four processes, which train every other one of ten orders and four drawn pipelines in a row."""
+    out = tmp_path / "out.json"
+    ranks = launch(str(out), str(first), transport=transport, script=DRAWN, count=4)
+    _, errors = ranks.communicate(timeout=100)
+    assert ranks.returncode == 0, errors
+    cases = drawing.cases()[first::2]
+    assert {len(case.plan.stages) for case in cases} >= {3, 4}
+    for found, expected, case in zip(json.loads(out.read_text()), wanted[first::2], cases, strict=True):
+        assert found[0] == pytest.approx(expected[0], abs=1e-10), case.said
+        for name, value in expected[1].items():
+            own = torch.tensor(found[1][name], dtype=torch.float64)
+            assert torch.allclose(own, value, atol=1e-10, rtol=0), case.said
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.cost_model.gpu_timer import NODES, time_nodes
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measured_device import measured_kind, name_device
-from maniple.strategies.cost_model.measurement import Measurements, frames, views_of
+from maniple.strategies.cost_model.measurement import Measurements, frames
+from maniple.strategies.cost_model.timed_body import views_of
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.simulation.simulation import Simulation

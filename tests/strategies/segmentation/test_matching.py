@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate, pairwise, permutations
+from itertools import accumulate, combinations, pairwise, permutations
 from math import inf
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 import maniple as mp
 from maniple.operators.plan.plan import Plan
 from maniple.runtime.machine.machine import Machine
+from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.pipeline.cost_graph import CostGraph
 from maniple.strategies.pipeline.fleet import Fleet
@@ -23,6 +24,9 @@ from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 from maniple.strategies.pipeline.team import team_families
 from maniple.strategies.segmentation import matching as module
 from maniple.strategies.segmentation.antichain import Antichain
+from maniple.strategies.segmentation.bapipe import BaPipe
+from maniple.strategies.segmentation.gpipe import GPipe
+from maniple.strategies.segmentation.graphpipe import GraphPipe
 from maniple.strategies.segmentation.matching import Matching
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -53,7 +57,8 @@ def drawn(graph: CostGraph, chance: Random, *, replicate: bool = False) -> Match
     held = tuple(chance.choice((60.0, 1e9, 1e9) if replicate else (60.0, 150.0, 1e9)) for _ in classes)
     order, parts = chance.choice(("1f1b", "gpipe")), chance.choice((1, 2, 4))
     synchronization = chance.choice(("add", "overlap")) if replicate else "add"
-    given = Assumptions(order=order, micro_batches=parts, synchronization=synchronization)
+    transfers = chance.choice(("overlap", "add"))
+    given = Assumptions(order=order, micro_batches=parts, synchronization=synchronization, transfers=transfers)
     asked = SegmentationProblem(graph, (Level(4 if replicate else 1),), replicate, None, "throughput", given)
     return Matching(asked, tuple(slower(graph, chance) for _ in classes), Fleet(classes, speeds, held))
 
@@ -87,7 +92,7 @@ def link(fleet: Fleet, senders: tuple[int, ...], takers: tuple[int, ...]) -> flo
 def slowest(found: Matching, chain: Any, teams: list[tuple[int, ...]], cut_size: Fixture) -> float:
     """The slowest stage of a pipeline on some processors; infinite where one has no room for its stage."""
     graph, fleet, given = found.costs[0], found.fleet, found.asked.assumptions
-    parts, worst = given.micro_batches, 0.0
+    parts, worst, came = given.micro_batches, 0.0, 0.0
     home = homes(fleet)
 
     for place, (before, after, replicas) in enumerate(chain):
@@ -106,7 +111,8 @@ def slowest(found: Matching, chain: Any, teams: list[tuple[int, ...]], cut_size:
         if place + 1 < len(chain):
             narrow = min(replicas, len(teams[place + 1]))
             sent = 2 * cut_size(graph, after) / link(fleet, team, teams[place + 1]) / narrow
-        worst = max(worst, busy, sent, inf if held > room + 1e-9 else 0.0)
+        both = busy + came + sent if given.transfers == "add" else max(busy, sent)
+        worst, came = max(worst, both, inf if held > room + 1e-9 else 0.0), sent
     return worst
 
 
@@ -241,3 +247,82 @@ def test_the_fast_processor_has_the_large_stage_wherever_it_is(fast: tuple[int, 
     assert plan.predicted.step_s == pytest.approx(found / 1e9)
     _, even = layers(Machine.preset("cpu:4x1"))
     assert found < 0.75 * Simulation(problem.graph, problem.machine, replace(even, machine="")).makespan_ns
+
+
+def seven(machine: Machine, order: str | None = None, parts: int | None = None) -> Problem:
+    """Seven equal layers, wide beside their samples."""
+    g = mp.Graph("seven layers")
+    h = g.input("x", (16, 256))
+    for _ in range(7):
+        h = g.linear(h, 256, bias=False)
+    g.loss(g.mse_loss(h, g.input("y", (16, 256))))
+    return Problem(g, machine, order=order, micro_batches=parts)
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize("strategy", [BaPipe(alone=True), GPipe()], ids=lambda each: each.name)
+@pytest.mark.parametrize("fast", [0, 3])
+def test_bapipe_and_gpipe_give_the_fast_processor_more_wherever_it_is(strategy: BaPipe | GPipe, fast: int) -> None:
+    """What they find is what is simulated, and takes less than what they find where all were alike."""
+    problem = seven(unequal((fast,)), "gpipe", 4)
+    plan = strategy.plan(problem)
+    plan.validate(problem.graph, problem.machine)
+    on = [plan.operator(name).processors[0] for name, _ in plan.operators if name.startswith("linear")]
+    assert on.count(fast) >= 4
+    assert set(on) == {0, 1, 2, 3} or strategy.name == "bapipe"
+    found = Simulation(problem.graph, problem.machine, plan).makespan_ns
+    assert plan.predicted.step_s == pytest.approx(found / 1e9)
+    even = strategy.plan(seven(Machine.preset("cpu:4x1"), "gpipe", 4))
+    assert found < 0.75 * Simulation(problem.graph, problem.machine, replace(even, machine="")).makespan_ns
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize("strategy", [BaPipe(alone=True), GPipe(), GraphPipe(alone=True)], ids=lambda each: each.name)
+def test_a_small_memory_and_a_slow_link_have_the_stages_that_suit_them(strategy: BaPipe | GPipe | GraphPipe) -> None:
+    """Of two processors one has room for little, so it has one layer of four; whichever it is."""
+    g = mp.Graph("four layers")
+    h = g.input("x", (16, 256))
+    for _ in range(4):
+        h = g.linear(h, 256, bias=False)
+    g.loss(g.mse_loss(h, g.input("y", (16, 256))))
+    two = Machine.preset("cpu:2x1")
+    for small in (0, 1):
+        # A layer has 256 KiB of weights; with their gradients and momentum three times as much.
+        rooms = tuple(
+            replace(each, capacity_bytes=(1200 << 10) if each.id == small else 1 << 30) for each in two.memories
+        )
+        machine = replace(two, memories=rooms)
+        plan = strategy.plan(Problem(g, machine, order="gpipe", micro_batches=2))
+        plan.validate(g, machine)
+        on = [plan.operator(name).processors[0] for name, _ in plan.operators if name.startswith("linear")]
+        assert on.count(small) <= 1
+        held = Simulation(g, machine, plan).allocated_bytes()
+        assert held is not None
+        assert held[small] <= 1200 << 10
+
+
+@pytest.mark.simulator
+def test_bapipe_finds_no_slower_a_pipeline_than_any_on_unequal_processors() -> None:
+    """Every cut of four layers into stages, on every choice of processors, in each order that is explored."""
+    machine = unequal((2,))
+    three = replace(machine, processors=machine.processors[:3], memories=machine.memories[:3])
+    g = mp.Graph("four layers")
+    h = g.input("x", (16, 64))
+    for width in (256, 64, 128, 64):
+        h = g.linear(h, width, bias=False)
+    g.loss(g.mse_loss(h, g.input("y", (16, 64))))
+    names = [node.name for node in g.nodes]
+    problem = Problem(g, three, micro_batches=4)
+    best = inf
+    for count in (1, 2, 3):
+        for ends in combinations(range(1, len(names)), count - 1):
+            stages = [names[first:last] for first, last in pairwise((0, *ends, len(names)))]
+            for on in permutations(range(3), count):
+                homes = {name: on[place] for place, own in enumerate(stages) for name in own}
+                placed = tuple((node.name, whole(g, node, homes[node.name])) for node in g.nodes)
+                plan = complete(problem, "drawn", placed)
+                for order in ("1f1b", "early_backward", "gpipe"):
+                    made = plan.with_pipeline(stages, order=order, micro_batches=4)
+                    best = min(best, Simulation(g, three, made).makespan_ns / 1e9)
+    found = BaPipe(alone=True).plan(problem).predicted.step_s
+    assert found == pytest.approx(best, rel=0.02)

@@ -1,0 +1,330 @@
+"""What hosts reach between them: raw TCP, tiles over each transport, Gloo's all-reduce and ours, in turn in one run.
+
+    python benchmarks/wire.py --rate 1gbit 10gbit none --hosts 2 4 --ranks 1
+    python benchmarks/wire.py --rate 1gbit --hosts 2 --ranks 2 --transport shared
+
+Hosts are network namespaces of this computer on one switch (root is needed), each with its rate of sending limited by
+`tc ... tbf`. With a rate the figure is set by the link, as long as the cores keep up with it, and the machine of
+the plan has that rate, whose prediction is told; without one it is set by the cores, which all share. Sides take turns,
+round by round, and of each the median of all rounds is told.
+
+tiles        rank 0 sends to the first rank of the last host, as many as make 64 MiB, or four; raw TCP by one socket,
+             others through the copy engine, from one instance into another
+all_reduce   every rank fills a row, all rows are added up everywhere, and one element is looked at; ours are two
+             launches of a trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from movement_plans import collective
+
+import maniple as mp
+from maniple.program import session
+from maniple.regions.rectangle import Rect
+from maniple.runtime.control.world import World
+from maniple.runtime.execution.engine import DEFAULT_CREDIT_BYTES, CopyEngine
+from maniple.runtime.lanes.movement_binding import Place, bind_movement
+from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor
+from maniple.runtime.schedule.network import Network
+from maniple.runtime.schedule.schedule import Transfer
+from maniple.runtime.transports.registry import TRANSPORTS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "end_to_end"))
+
+TILES = (64 << 10, 1 << 20, 16 << 20)
+REDUCED = (1 << 20, 16 << 20, 256 << 20)
+MOST = 64 << 20
+"""Bytes of tiles in a round, or four tiles."""
+CARRIERS = ("zmq", "gloo")
+WARM_UP = 3
+"""Rounds that are not told: connections are made, the trace is recorded, lowered and bound."""
+Side = Callable[[], None]
+
+
+# The program of each rank
+
+
+@mp.task
+def contribute(row: mp.ReduceSum) -> None:
+    """Add to all of a row."""
+    row += 1.0
+
+
+@mp.task
+def look(row: mp.Read) -> float:
+    """Look at the end of a row."""
+    return float(row[-1])
+
+
+def race(world: World, sides: dict[str, Side], rounds: int, meet: Side) -> dict[str, float]:
+    """The median seconds of each side, on the rank that took longest, once they have connected and been recorded."""
+    took: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(WARM_UP + rounds):
+        for name, side in sides.items():
+            meet()
+            begun = time.perf_counter()
+            side()
+            parts = world.control.gather(struct.pack("d", time.perf_counter() - begun))
+            if number >= WARM_UP:
+                took[name].append(max(struct.unpack("d", part)[0] for part in parts))
+    return {name: statistics.median(times) for name, times in took.items()}
+
+
+@contextmanager
+def plain(world: World, ends: tuple[int, int], interface: str) -> Iterator[socket.socket | None]:
+    """A connection of plain TCP between two ranks; None at all others."""
+    with socket.create_server((interface, 0)) as listening:
+        told = world.control.gather(json.dumps(listening.getsockname()[:2]).encode())
+        if world.rank == ends[0]:
+            with socket.create_connection(tuple(json.loads(told[ends[1]]))) as link:
+                yield link
+        elif world.rank == ends[1]:
+            link, _ = listening.accept()
+            with link:
+                yield link
+        else:
+            yield None
+
+
+def send_plain(link: socket.socket | None, *, sends: bool, size: int, count: int) -> Side:
+    """Send bytes of one buffer, or receive them into another, and hear of the end."""
+    buffer = memoryview(bytearray(size))
+
+    def go() -> None:
+        if link is None:
+            return
+        if sends:
+            for _ in range(count):
+                link.sendall(buffer)
+            link.recv(1)
+            return
+        for _ in range(count):
+            came = 0
+            while came < size:
+                came += link.recv_into(buffer[came:])
+        link.sendall(b"!")
+
+    return go
+
+
+def send_tiles(world: World, engine: Any, ends: tuple[int, int], size: int, count: int) -> Side:
+    """Send tiles through a copy engine, from one instance into another."""
+    rect = Rect((0,), (size // 4,))
+    tile = torch.ones(size // 4)
+    place = Place(tuple(range(world.size)), {world.rank: None})
+
+    def go() -> None:
+        if world.rank not in ends:
+            return
+        over = threading.Semaphore(0)
+        for number in range(count):
+            push = Transfer(0, 1, rect)
+            movement, out, into = bind_movement(
+                number, [push], (), lambda _instance, _rect: tile, lambda instance: ends[instance], place
+            )
+            movement.finished = over.release  # type: ignore[assignment]
+            engine.submit(out, into)
+            engine.start(movement, number)
+        for _ in range(count):
+            over.acquire()
+
+    return go
+
+
+def reduce_by_gloo(elements: int) -> Side:
+    """One all-reduce of torch's."""
+    row = torch.empty(elements)
+
+    def go() -> None:
+        row.fill_(1.0)
+        dist.all_reduce(row)
+
+    return go
+
+
+def reduce_by_trace(elements: int) -> Side:
+    """One all-reduce of ours, as a program has it: all add to a region, and all look at it."""
+    ranks = mp.world().size
+    row = mp.region((elements,), name=f"row of {elements}")
+
+    def go() -> None:
+        with mp.trace(f"all-reduce of {elements}"):
+            mp.fill(row, 0.0)
+            mp.index_launch(contribute, ranks, row)
+            mp.index_launch(look, ranks, row)
+        mp.fence()
+
+    return go
+
+
+def be(told: dict[str, Any]) -> None:
+    """Be a rank: run all races; rank 0 prints what they took."""
+    torch.set_num_threads(1)
+    world = mp.world()
+    interface = told["addresses"][world.node]
+    ends = (0, world.size - world.ranks_per_node)
+    failures: list[BaseException] = []
+
+    def meet() -> None:
+        world.control.gather(b"")
+        if failures:
+            raise failures[0]
+
+    found: dict[str, Any] = {"tiles": {}, "all_reduce": {}}
+    for size in told["tiles"]:
+        count = max(4, MOST // size)
+        with plain(world, ends, interface) as link:
+            sides = {"raw TCP": send_plain(link, sends=world.rank == ends[0], size=size, count=count)}
+            opened = []
+            for name in CARRIERS:
+                transport = TRANSPORTS.lookup(name)(world.rank, world.size, "0" * 32, interface)
+                told_all = world.control.gather(transport.endpoint.encode())
+                transport.connect([each.decode() for each in told_all])
+                engine = CopyEngine(transport, DEFAULT_CREDIT_BYTES, failures.append)
+                engine.begin()
+                opened.append((engine, transport))
+                sides[f"ours, {name}"] = send_tiles(world, engine, ends, size, count)
+            found["tiles"][size] = race(world, sides, told["rounds"], meet)
+            for engine, transport in opened:
+                engine.close()
+                transport.close()
+    os.environ["GLOO_SOCKET_IFNAME"] = told["interfaces"][world.node]
+    address = f"tcp://{told['addresses'][0]}:29500"
+    dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.size)
+    for size in told["reduced"]:
+        sides = {"Gloo": reduce_by_gloo(size // 4), "ours": reduce_by_trace(size // 4)}
+        found["all_reduce"][size] = race(world, sides, told["rounds"], meet)
+    network = Network.of(mp.Machine.detect(world))
+    found["predicted"] = {
+        size: int(collective(network, "all_reduce", size).durations[0]) / 1e9 for size in told["reduced"]
+    }
+    plans = _plans()
+    dist.destroy_process_group()
+    if world.rank == 0:
+        print(json.dumps({**found, "plans": plans}), flush=True)
+
+
+def _plans() -> list[str]:
+    """By what the all-reduces went."""
+    traces = session().tracing.traces.values()
+    replays = [loaded.replay for trace in traces for loaded in trace._loaded]  # noqa: SLF001 - nobody else asks
+    return sorted({plan for replay in replays for plan in replay.schedule.plans.values()})
+
+
+# What starts them
+
+
+def machine_of(count: int, rate: str, ranks: int) -> mp.Machine:
+    """The machine that limited hosts are: what leaves a host shares its link, whatever rank it is from."""
+    bandwidth = float(rate.removesuffix("gbit")) * 1e9 / 8
+    memories, links = range(count * ranks), []
+    for memory in memories:
+        card = f"card{memory // ranks}"
+        links += [Link(memory, card, 0.0, 1e11), Link(card, memory, 0.0, 1e11)]
+    for host in range(count):
+        links += [Link(f"card{host}", "switch", 5e-5, bandwidth), Link("switch", f"card{host}", 5e-5, 1e11)]
+    return mp.Machine(
+        f"{count} hosts of {ranks}, {rate}",
+        tuple(Host(host, f"host{host}") for host in range(count)),
+        tuple(Memory(memory, memory, memory // ranks, 8 << 30, 1e10) for memory in memories),
+        tuple(Processor(memory, "cpu", memory, 1, 1e11, f"p{memory}") for memory in memories),
+        tuple(links),
+        None,
+        None,
+        (*(f"card{host}" for host in range(count)), "switch"),
+    )
+
+
+def launch(count: int, rate: str, ranks: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Run all races on so many hosts."""
+    from namespaces import switched
+
+    names = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")[:count]
+    with switched("w", names) as hosts, tempfile.TemporaryDirectory() as folder:
+        for host in hosts if rate != "none" else ():
+            host.limit(rate)
+        told = {
+            "addresses": [host.address for host in hosts],
+            "interfaces": [host.interface for host in hosts],
+            "tiles": given.tiles,
+            "reduced": given.reduced,
+            "rounds": given.rounds,
+        }
+        place = ["--nnodes", str(count), "--nproc-per-node", str(ranks), "--head", f"{hosts[0].address}:29400"]
+        place += ["--key", str(Path(folder) / "key"), "--cores", "1", "--transport", given.transport]
+        if rate.endswith("gbit"):
+            machine_of(count, rate, ranks).save(file := Path(folder) / "machine.toml")
+            place += ["--machine", str(file)]
+        program = [str(Path(__file__).resolve()), "--be", json.dumps(told)]
+        agents = [
+            host.start(sys.executable, "-m", "maniple.cli", "run", *place, "--node-rank", str(node), *program)
+            for node, host in enumerate(hosts)
+        ]
+        try:
+            outs = [agent.communicate(timeout=given.timeout) for agent in agents]
+        finally:
+            for agent in agents:
+                if agent.poll() is None:
+                    os.killpg(agent.pid, signal.SIGKILL)
+        if any(agent.returncode for agent in agents):
+            raise SystemExit(outs[0][1])
+    found: dict[str, Any] = json.loads(outs[0][0].splitlines()[-1])
+    return found
+
+
+def show(count: int, rate: str, ranks: int, found: dict[str, Any]) -> None:
+    """Print the tables."""
+    print(f"\n{count} hosts of {ranks} ranks, {rate}; all-reduces go {', '.join(found['plans']) or 'direct'}")
+    for size, took in found["tiles"].items():
+        sent = max(4, MOST // int(size)) * int(size)
+        raw = took["raw TCP"]
+        cells = [f"{name} {sent / 1e6 / each:8.0f} MB/s {raw / each:5.2f}" for name, each in took.items()]
+        print(f"  tiles of {int(size) >> 10:7} KiB   {'   '.join(cells)}")
+    for size, took in found["all_reduce"].items():
+        cells = [f"{name} {each * 1e3:9.1f} ms {each / took['Gloo']:5.2f}" for name, each in took.items()]
+        cells.append(f"of predicted {took['ours'] / found['predicted'][size]:5.2f}")
+        print(f"  all-reduce of {int(size) >> 20:4} MiB   {'   '.join(cells)}", flush=True)
+
+
+def main() -> None:
+    """Be a rank, or start all and print what they say."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--rate", nargs="+", default=["1gbit", "10gbit", "none"])
+    asked.add_argument("--hosts", type=int, nargs="+", default=[2, 4])
+    asked.add_argument("--ranks", type=int, nargs="+", default=[1], help="of each host")
+    asked.add_argument("--transport", default="shared", help="of the all-reduces")
+    asked.add_argument("--tiles", type=int, nargs="*", default=TILES, help="bytes")
+    asked.add_argument("--reduced", type=int, nargs="*", default=REDUCED, help="bytes")
+    asked.add_argument("--rounds", type=int, default=5)
+    asked.add_argument("--timeout", type=float, default=1800.0)
+    asked.add_argument("--be", help=argparse.SUPPRESS)
+    given = asked.parse_args()
+    if given.be is not None:
+        be(json.loads(given.be))
+        return
+    for count in given.hosts:
+        for ranks in given.ranks:
+            for rate in given.rate:
+                show(count, rate, ranks, launch(count, rate, ranks, given))
+
+
+if __name__ == "__main__":
+    main()
