@@ -4,12 +4,11 @@
     python benchmarks/pipeline_speed_ups.py flows [--devices 4 8] [--models vgg16 ...]    the same without a flush (2BW)
     python benchmarks/pipeline_speed_ups.py bapipe [--machine pcie] [--image 224]           BaPipe's three
 
-Each prints a table, a row as soon as it is found; those of `zoo` and `bapipe` are in docs/explanation/antichain.md, and
-that of `flows` is in no page yet. Nothing is timed. Images have the shapes of CIFAR-10, and a mini-batch 128 of them;
-batch norms take the statistics of what is computed at once, as in the published pipelines. `antichain` chooses stages,
-replicas and the number of micro-batches: what is fastest, which may be no pipeline, and then the fastest under 1F1B.
-Straight pipelines of p balanced stages with a flush reach p m / (m + p - 1) of one device at most, the cap that
-is shown; replicas may be above it.
+Each prints a table, a row as soon as it is found; they are in docs/explanation/antichain.md. Nothing is timed. Images
+have the shapes of CIFAR-10, and a mini-batch 128 of them; batch norms take the statistics of what is computed at once,
+as in the published pipelines. `antichain` chooses stages, replicas and the number of micro-batches: what is fastest,
+which may be no pipeline, and then the fastest under 1F1B. Straight pipelines of p balanced stages with a flush reach
+p m / (m + p - 1) of one device at most, the cap that is shown; replicas may be above it.
 
 `flows` has PipeDream-2BW: `pipedream` chooses stages, replicas and micro-batches, and shown is also what the slowest
 stage takes, as the partition search adds it up. Micro-batches are smaller than batches, so all stages together take

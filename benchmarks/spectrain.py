@@ -195,14 +195,17 @@ def done(place: Path) -> dict[Run, dict[str, object]]:
 def table(found: dict[Run, dict[str, object]]) -> str:
     """Mean and spread (standard deviation) over seeds of losses and accuracies, a column for each rule."""
     every = set(wanted(sorted(STEPS), list(DEPTHS), list(RULES), SEEDS, None))
-    lines = [f"{len(every & found.keys())} of the {len(every)} runs were made.", ""]
-    lines += ["| task | stages | optimizer | rate | | " + " | ".join(RULES) + " |", "|---" * (5 + len(RULES)) + "|"]
+    made = len(every & found.keys())
+    lines = [f"{made} of the {len(every)} runs were made, and {len(found) - made} others.", ""]
+    lines += ["| task | stages | optimizer | rate | steps | | " + " | ".join(RULES) + " |"]
+    lines += ["|---" * (6 + len(RULES)) + "|"]
     groups: dict[Run, dict[str, list[dict[str, object]]]] = {}
     for run, told in found.items():
         groups.setdefault(replace(run, seed=0, rule=""), {}).setdefault(run.rule, []).append(told)
     for run in sorted(groups, key=lambda one: (one.data, one.stages, one.optimizer, one.lr, one.steps)):
         for what, scale in (("loss", 1.0), ("accuracy", 100.0)):
-            cells = [run.data, str(run.stages), run.optimizer, f"{run.lr:g}", "loss" if scale == 1.0 else "accuracy %"]
+            cells = [run.data, str(run.stages), run.optimizer, f"{run.lr:g}", str(run.steps)]
+            cells.append("loss" if scale == 1.0 else "accuracy %")
             cells += [_spread(groups[run].get(rule, []), what, scale) for rule in RULES]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

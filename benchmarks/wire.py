@@ -29,7 +29,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -208,10 +207,8 @@ def be(told: dict[str, Any]) -> None:
                 engine.close()
                 transport.close()
     os.environ["GLOO_SOCKET_IFNAME"] = told["interfaces"][world.node]
-    store = dist.TCPStore(
-        told["addresses"][0], 29500, world.size, world.rank == 0, timedelta(seconds=60), wait_for_workers=False
-    )
-    dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size)
+    address = f"tcp://{told['addresses'][0]}:29500"
+    dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.size)
     for size in told["reduced"]:
         sides = {"Gloo": reduce_by_gloo(size // 4), "ours": reduce_by_trace(size // 4)}
         found["all_reduce"][size] = race(world, sides, told["rounds"], meet)

@@ -318,11 +318,11 @@ def _with_zeros(
 ) -> tuple[Tensor | None, ...]:
     """The operands, with zeros for those whose values no gradient depends on."""
     read = context.operator.backward_reads.operand_places(len(operands))
-    dtype = next(gradient.dtype for gradient in result_gradients if gradient is not None)
+    like = next(gradient for gradient in result_gradients if gradient is not None)
     known: list[Tensor | None] = []
     for place, (value, rect) in enumerate(zip(operands, context.tile.operand_rects, strict=True)):
         absent = rect is None or rect.is_empty
-        known.append(value if place in read or rect is None or absent else torch.zeros(rect.shape, dtype=dtype))
+        known.append(value if place in read or rect is None or absent else like.new_zeros(rect.shape))
     return tuple(known)
 
 

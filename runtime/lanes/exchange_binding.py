@@ -181,6 +181,16 @@ class ExchangeShare:
             return source
         return left[piece].target if len(left[piece].parts) > 1 else left[piece].parts[0]
 
+    def others(self) -> list[tuple[int, Transfer]]:
+        """Give the tiles that are left, in the order that both ends share: first those that a call may wait for.
+
+        Cut into pieces, a tile of the first comes before one of the last that is still to be folded, and waits for the
+        one call of all: in that order each would wait for the other.
+        """
+        kind_of = self._instances.kind_of
+        left = [(number, push) for number, push in enumerate(self._transfers) if number not in self.brought]
+        return sorted(left, key=lambda each: kind_of(each[1].target) != InstanceKind.STAGING)
+
     def sends(self, push: Transfer) -> bool:
         """Say whether a push that is left sends on what the call brings."""
         return push.after in self.joins or push.follows in self.brought

@@ -111,9 +111,7 @@ def bind_movement(
     outgoing: list[Outgoing] = []
     incoming: list[Incoming] = []
     arrived: dict[int, Incoming] = {}
-    for number, push in enumerate(transfers):
-        if share is not None and number in share.brought:
-            continue
+    for number, push in enumerate(transfers) if share is None else share.others():
         source, target = memory_of(push.source), memory_of(push.target)
         sent = arrival = None
         if source in place.devices:

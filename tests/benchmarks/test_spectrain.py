@@ -43,17 +43,19 @@ def test_what_is_done_is_read_and_a_line_that_was_cut_off_is_none(tmp_path: Path
     found = spectrain.done(place)
     assert list(found) == [replace(RUN, seed=0), RUN]
     assert spectrain.table(found).splitlines()[-2:] == [
-        "| text | 3 | sgd | 0.05 | loss |  | 2.000 ± 1.414 (2) |  |  |  |  |",
-        "| text | 3 | sgd | 0.05 | accuracy % |  | 50.0 ± 0.0 (2) |  |  |  |  |",
+        "| text | 3 | sgd | 0.05 | 6 | loss |  | 2.000 ± 1.414 (2) |  |  |  |  |",
+        "| text | 3 | sgd | 0.05 | 6 | accuracy % |  | 50.0 ± 0.0 (2) |  |  |  |  |",
     ]
-    assert "0 of the 348 runs were made" in spectrain.table(found), "of another depth and length than is wanted"
+    assert "0 of the 348 runs were made, and 2 others." in spectrain.table(found), (
+        "of another depth and length than is wanted"
+    )
 
 
 def test_a_run_that_diverges_is_one_too() -> None:
     found = spectrain.train(replace(RUN, lr=1e30, steps=12))
     assert (found["loss"], found["accuracy"]) == (None, None)
     assert spectrain.table({RUN: found, replace(RUN, seed=2): found}).splitlines()[-2] == (
-        "| text | 3 | sgd | 0.05 | loss |  | (2, 2 diverged) |  |  |  |  |"
+        "| text | 3 | sgd | 0.05 | 6 | loss |  | (2, 2 diverged) |  |  |  |  |"
     )
 
 

@@ -42,6 +42,7 @@ def test_the_notebook_is_committed_without_outputs() -> None:
     assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
 
 
+@pytest.mark.usefixtures("forked_files")  # the script; the kernel is a process of its own
 def test_the_notebook_learns_as_the_script_does(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     once = len(notebook.cells)

@@ -49,6 +49,18 @@ def schedules() -> list[Drawn]:
     return found
 
 
+LANES: dict[tuple[int, int], Lanes] = {}
+"""What a rank takes that is not judged, by what `schedules` gives, which lives on, and the rank."""
+
+
+def lanes_of(schedule: Schedule, rank: int, shared: Collection[int]) -> Lanes:
+    """The lanes of a rank that is not judged, laid out once for all that are."""
+    asked = id(schedule), rank
+    if asked not in LANES:
+        LANES[asked] = Layout(schedule, (rank,), shared or (rank,)).lanes()
+    return LANES[asked]
+
+
 def laid_out(drawn: Drawn, rank: int) -> tuple[dict[int, tuple[Step, ...]], Mapping[int, MemoryPlan]]:
     """The lanes of all ranks, and what one of them plans."""
     _, schedule, lasting, shares = drawn
@@ -56,9 +68,7 @@ def laid_out(drawn: Drawn, rank: int) -> tuple[dict[int, tuple[Step, ...]], Mapp
     near = ranks if shares else ()
     holds = RankInstances(schedule, (rank,), lasting)
     lanes = Layout(schedule, (rank,), near, holds.temporary).lanes()
-    others: list[Lanes] = [
-        Layout(schedule, (other,), ranks if shares else (other,)).lanes() for other in ranks if other != rank
-    ]
+    others = [lanes_of(schedule, other, near) for other in ranks if other != rank]
     return together([lanes, *others]), holds.plan(lanes.lifetimes)
 
 
@@ -169,16 +179,18 @@ class Execution:
         self.faults: set[str] = set()
         self.lengths = {lane: len(steps) for lane, steps in lanes.items()}
         self.under_way: dict[int, tuple[Step, int]] = {}
-        self.parts = {step.row: self.parts_of(step.row) for steps in lanes.values() for step in steps}
+        self.memory_of = [instance.memory for instance in self.schedule.instances]
+        every = [step for steps in lanes.values() for step in steps]
+        self.parts = {row: self.parts_of(row) for row in sorted({step.row for step in every})}
+        self.uses = {id(step): self.uses_of(step) for step in every}
 
     def parts_of(self, row: int) -> tuple[tuple[Transfer, ...], list[tuple[int, int]], tuple[Piece, ...]]:
         """The transfers of a row, between which memories they are, and its folds."""
         transfers = self.schedule.transfers(row) if row >= 0 else ()
-        memory_of = [instance.memory for instance in self.schedule.instances]
-        places = [(memory_of[push.source], memory_of[push.target]) for push in transfers]
+        places = [(self.memory_of[push.source], self.memory_of[push.target]) for push in transfers]
         return transfers, places, self.schedule.pieces.get(row, ())
 
-    def used(self, step: Step) -> list[int]:
+    def uses_of(self, step: Step) -> list[int]:
         """The instances that a step uses by itself."""
         return [] if step.kind == StepKind.START else [use[0] for use in touches(self.schedule, step, self.rank)]
 
@@ -245,14 +257,14 @@ class Execution:
     def start(self, lane: int, step: Step, run: int) -> None:
         """Begin a step."""
         self.under_way[lane] = step, run
-        self.begin(self.used(step), step.row, run)
+        self.begin(self.uses[id(step)], step.row, run)
         if step.kind == StepKind.START:
             self.moving.setdefault((step.row, run), Moving(step.row, run)).begun.add(self.home(lane))
 
     def finish(self, lane: int) -> None:
         """End the step that a lane is at."""
         step, run = self.under_way.pop(lane)
-        self.look(self.used(step), step.row, run)
+        self.look(self.uses[id(step)], step.row, run)
         self.counts[lane] += 1
 
     def next_of(self, lane: int) -> Iterator[Callable[[], None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,3 +171,45 @@ def test_every_kind_of_exchange_gives_what_tiles_give() -> None:
             kinds = {call.kind for calls in hub.begun.values() for call in calls}
             assert kinds >= {"all_reduce", "reduce_scatter", "all_gather"}
             assert found[0][1] == ["lockstep", "lockstep, folded in its own order"]
+
+
+@mp.task
+def contribute(row: mp.ReduceSum) -> None:
+    """Add to all of a row."""
+    row += 1
+
+
+@mp.task
+def look(row: mp.Read) -> float:
+    """Sum a row up."""
+    return float(row.sum())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_all_reduce_in_levels_and_pieces_does_not_wait_for_itself(tmp_path: Path, shared: bool) -> None:
+    """One call stands for all pieces, and tiles of the first piece come before those of the last that it waits for."""
+    elements = 1 << 18
+    slow = levelled(2, 2)  # between hosts: so folds within them go on meanwhile
+    links = tuple(replace(link, bandwidth=1.25e8 if link.target == "network" else 1e11) for link in slow.links)
+    memories = tuple(replace(memory, bandwidth=1e10) for memory in slow.memories)
+    replace(slow, links=links, memories=memories).save(file := tmp_path / "machine.toml")
+    hub = Hub(3)
+
+    def body(world: World) -> tuple[list[float], set[str]]:
+        session = Session(RankRuntime.of(world), mp.Machine.detect(world), DefaultMapper())
+        row, found = session.region((elements,), name="row"), []
+        for _ in range(4):
+            with session.trace("all-reduce"):
+                session.fill(row, 0.0)
+                session.index_launch(contribute, 4, row)
+                seen = session.index_launch(look, 4, row)
+            found.append(float(seen.reduce("+")))
+        trace = session.tracing.traces["all-reduce"]
+        return found, {plan for loaded in trace._loaded for plan in loaded.replay.schedule.plans.values()}
+
+    worlds = joined(local_worlds(4, 2, shared=shared, hosts=2), hub)
+    for values, plans in run_on_worlds([replace(world, machine=str(file)) for world in worlds], body):
+        assert values == [16.0 * elements] * 4
+        assert all(re.fullmatch(r"levels.*, \d+ pieces, between hosts lockstep, .*", plan) for plan in plans)
+        assert plans
+    check_order(hub)

@@ -8,10 +8,15 @@ import pytest
 import maniple as mp
 from maniple.models import model
 from maniple.regions.columns.boxes import AXES, HIGH, LOW
+from maniple.runtime.schedule.launch import Launch
+from maniple.strategies.cost_model.analytic import Analytic
+from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
+from maniple.strategies.frontier.additive_model import additive_model
 from maniple.strategies.frontier.cube import cube_splits
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.own_price import OwnPrices, single_price
+from maniple.strategies.frontier.stage_search import Arrangement, StageSearch
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
@@ -126,3 +131,36 @@ def copies(cost: AdditiveCost, writer: int, reader: int) -> np.ndarray:
                 more.append(volume(both) - (0 if own is None else volume(own)))
             total[a, b] += itemsize * max(more)
     return total
+
+
+class Asked:
+    """The roofline as a cost model that may run what it is asked about: each choice by itself."""
+
+    def __init__(self, machine: mp.Machine) -> None:
+        self.own = Analytic(machine)
+
+    def task_ns(self, launch: Launch) -> np.ndarray:
+        return self.own.task_ns(launch)
+
+    def tasks_ns(self, tasks: LaunchTasks) -> np.ndarray:
+        assert len(tasks.launch().points) == len(tasks.processors)
+        return self.own.tasks_ns(tasks)
+
+    def sources(self, tasks: LaunchTasks) -> tuple[str, ...]:
+        return ("measured",) * len(tasks.processors)
+
+
+def test_costs_that_run_launches_are_asked_choice_by_choice_and_for_no_stages() -> None:
+    graph, machine = composed(), mp.Machine.preset("p100x4")
+    space = Space.of(graph, 4)
+    choices = tuple(full_splits(space, number) for number in range(len(space.names)))
+    asked, whole = (
+        additive_model(Problem(graph, machine, costs=costs), space, choices)[0] for costs in (Asked(machine), None)
+    )
+    for one, other in zip((*asked.own, *asked.edges.values()), (*whole.own, *whole.edges.values()), strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])
+    problem = Problem(graph, machine, costs=Asked(machine), space=("stages",))
+    search = StageSearch(problem, (False,) * len(graph.nodes), 0.01, 1)
+    with pytest.raises(mp.RequestError, match="stages are searched for by the roofline's costs"):
+        search.points(Arrangement(2, "1f1b", 2))

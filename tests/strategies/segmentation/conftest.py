@@ -50,11 +50,13 @@ def chains(ideals: list[Ideal], start: Ideal, end: Ideal, devices: int, most: in
     if start == end:
         yield ()
         return
-    for reached in ideals:
-        if start < reached <= end:
-            for replicas in range(1, min(devices, most) + 1):
-                for rest in chains(ideals, reached, end, devices - replicas, most):
-                    yield ((start, reached, replicas), *rest)
+    if devices == 0:
+        return
+    later = [reached for reached in ideals if start < reached <= end]
+    for reached in later:
+        for replicas in range(1, min(devices, most) + 1):
+            for rest in chains(later, reached, end, devices - replicas, most):
+                yield ((start, reached, replicas), *rest)
 
 
 def crossing(graph: CostGraph, ideal: Ideal) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ class Oracle:
         self.ideals = ideals(graph)
         self.cut = {ideal: cut(graph, ideal) for ideal in self.ideals}
         self.end = frozenset(range(len(graph.nodes)))
+        # Pipelines have stages in common, far more pipelines than stages: what one costs is worked out once.
+        self.sums = cache(self.sums)  # type: ignore[method-assign]
+        self.passes = cache(self.passes)  # type: ignore[method-assign]
+        self.stage_s = cache(self.stage_s)  # type: ignore[method-assign]
 
     def pipelines(self, devices: int, most: int) -> Iterator[Any]:
         yield from self.chains(self.ideals, frozenset(), self.end, devices, most)
