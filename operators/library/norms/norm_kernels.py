@@ -1,4 +1,4 @@
-"""Compiled norms: layer norm both ways and what it shares with batch norm, in one pass or two and written where they belong.
+"""Compiled norms: layer norm both ways and what batch norm shares with it, each in one pass or two, written in place.
 
 torch's kernels make tensors that are then copied, and go through what they read once more for the weights. Here, of a
 row (of a layer norm) or a channel (of a batch norm) with the mean m and one over the deviation r that forward saved:
@@ -174,6 +174,7 @@ def bind_gradients(
 
 
 def compiled(kernel: Callable[..., None], arguments: tuple[object, ...]) -> Callable[[], None]:
+    """A kernel of this package with its arguments; see ``compile_kernel``."""
     return compile_kernel(cast("Dispatcher[Callable[..., None]]", kernel), arguments)
 
 

@@ -232,7 +232,7 @@ class BatchNorm(TorchOperator):
     def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
         x, running_mean, running_variance, weight, bias = (*operands, None, None)[:5]
-        axes, channel = self._axes()
+        _, channel = self._axes()
         momentum = self.momentum
         count = prod(extent for name, extent in composition.bound.extents() if name != channel)
         normal = ChannelNormal(self.rank, self.eps)

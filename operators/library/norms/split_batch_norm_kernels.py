@@ -34,7 +34,7 @@ def channel_moments(x: Floats, near: Floats, count: int, mean: Floats, variance:
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def channel_moments_gradient(
-    mean_slope: Floats, variance_slope: Floats, x: Floats, near: Floats, count: int, result: Floats, adds: bool
+    mean_slope: Floats, variance_slope: Floats, x: Floats, near: Floats, count: int, kept: Float, result: Floats
 ) -> None:
     """The operand's gradient, written or added: (s + 2 t (x - m)) / n.
 
@@ -44,8 +44,8 @@ def channel_moments_gradient(
         x: (samples, channels, elements).
         near: (channels,): the means.
         count: the elements of a channel in all.
+        kept: 1 where the gradient is added to what is there, 0 where it is written; of the operand's kind.
         result: (samples, channels, elements).
-        adds: whether the gradient is added.
     """
     samples, channels, elements = x.shape
     kind = x.dtype.type
@@ -53,7 +53,7 @@ def channel_moments_gradient(
         for channel in range(channels):
             read, target, middle = x[sample, channel], result[sample, channel], near[channel]
             constant, slope = kind(mean_slope[channel] / count), kind(2 * variance_slope[channel] / count)
-            if adds:
+            if kept:
                 for place in range(elements):
                     target[place] += constant + slope * (read[place] - middle)
             else:
@@ -143,7 +143,8 @@ def bind_moments_backward(context: TileContext, tensors: BackwardTensors) -> Cal
         return autograd_kernel.bind_backward(context, tensors)
     count = cast("ChannelStatistics", context.operator).count
     given = [tensors.gradient(place).numpy() for place in range(2)]
-    arguments = (*given, channels_of(x), tensors.operand(1).numpy(), count, channels_of(target), 0 in tensors.adds)
+    kept = given[0].dtype.type(0 in tensors.adds)
+    arguments = (*given, channels_of(x), tensors.operand(1).numpy(), count, kept, channels_of(target))
     return compiled(channel_moments_gradient, arguments)
 
 
