@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from maniple.runtime.storage import host_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -40,8 +42,8 @@ class KeptCopies:
             for region, rect in held:
                 placed.append((memory, region, rect, size))
                 size += -(-rect.volume * region.itemsize // ALIGNMENT) * ALIGNMENT
+        block = host_bytes.take(size)
         with torch.inference_mode(mode=False):
-            block = torch.empty(size, dtype=torch.int8, device="cpu")
             self._copies: dict[Memory, list[tuple[LogicalRegion, Rect, torch.Tensor]]] = {}
             for memory, region, rect, offset in placed:
                 copy = memory.place(block, offset, region, rect)
