@@ -217,9 +217,9 @@ def _spread(told: list[dict[str, object]], what: str, scale: float) -> str:
     if not told:
         return ""
     diverged = f", {len(told) - len(values)} diverged" if len(values) < len(told) else ""
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
     digits = 3 if scale == 1.0 else 1
-    found = f"{statistics.fmean(values):.{digits}f} ± {spread:.{digits}f} " if values else ""
+    found = f"{statistics.fmean(values):.{digits}f} " if values else ""
+    found += f"± {statistics.stdev(values):.{digits}f} " if len(values) > 1 else ""
     return f"{found}({len(told)}{diverged})"
 
 
