@@ -21,6 +21,7 @@ import json
 import resource
 import sys
 import time
+from unittest.mock import patch
 
 import numpy as np
 
@@ -47,7 +48,11 @@ MACHINES = ("v100x8", "v100x16")
 
 def search(name: str, graph: mp.Graph, machine: str, simulated: int, space: tuple[str, ...] = ()) -> dict[str, object]:
     """Search one graph; gives a row of figures."""
-    pareto.SIMULATED = max(2, simulated)
+    with patch.object(pareto, "SIMULATED", max(2, simulated)):
+        return _row(name, graph, machine, simulated, space)
+
+
+def _row(name: str, graph: mp.Graph, machine: str, simulated: int, space: tuple[str, ...]) -> dict[str, object]:
     strategy = Pareto()
     began, worked = time.perf_counter(), time.process_time()
     state = strategy.init(Problem(graph, mp.Machine.preset(machine), space=space))
