@@ -198,6 +198,7 @@ def _search_small() -> None:
     before = graph.linear(x, 4)
     graph.loss(graph.cross_entropy(graph.add(before, graph.relu(graph.linear(before, 4))), y))
     strategy = Pareto()
+    strategy.step(strategy.init(Problem(graph, Machine.cpu(2))))  # whose processors share a memory
     state = strategy.step(strategy.init(Problem(graph, Machine.preset("p100x4"))))
     if state.model is not None:
         gap_search.search_gaps(state.model, EPSILON, 1)
