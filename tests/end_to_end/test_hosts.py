@@ -37,12 +37,12 @@ def pair() -> Iterator[tuple[Host, Host]]:
 
 
 def begin(
-    pair: tuple[Host, ...], key: Path, *program: str, ranks: int = 1, **options: str
+    pair: tuple[Host, ...], key: Path, *program: str, ranks: int = 1, nodes: int = 0, **options: str
 ) -> list[subprocess.Popen[str]]:
-    """Start the agents of a run on some hosts."""
+    """Start the agents of a run on some hosts; of more, where others come later."""
     found = []
     for node, host in enumerate(pair):
-        place = ["--nnodes", str(len(pair)), "--nproc-per-node", str(ranks), "--node-rank", str(node), "--head", HEAD]
+        place = ["--nnodes", str(nodes or len(pair)), "--nproc-per-node", str(ranks), "--node-rank", str(node), "--head", HEAD]
         more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
         command = [sys.executable, "-m", "maniple.cli", "run", *place, "--key", str(key), "--cores", "1", *more]
         found.append(host.start(*command, *(program or (SCRIPT, "data_parallel", "4"))))
@@ -192,7 +192,7 @@ def test_an_interrupt_on_any_host_ends_all(pair: tuple[Host, Host], tmp_path: Pa
 
 
 def test_a_host_with_another_key_is_told_so_and_the_run_is_untouched(pair: tuple[Host, Host], tmp_path: Path) -> None:
-    (leading,) = begin(pair[:1], tmp_path / "key", STEPS)
+    (leading,) = begin(pair[:1], tmp_path / "key", STEPS, nodes=2)
     other = tmp_path / "other"
     other.write_text("0" * 32 + "\n")
     other.chmod(0o600)
