@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from maniple.runtime.storage import host_bytes
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -42,8 +40,9 @@ class KeptCopies:
             for region, rect in held:
                 placed.append((memory, region, rect, size))
                 size += -(-rect.volume * region.itemsize // ALIGNMENT) * ALIGNMENT
-        block = host_bytes.take(size)
         with torch.inference_mode(mode=False):
+            # Not on huge pages: a first copy waits for all of them to be cleared, some of which a system has to find first.
+            block = torch.empty(size, dtype=torch.int8, device="cpu")
             self._copies: dict[Memory, list[tuple[LogicalRegion, Rect, torch.Tensor]]] = {}
             for memory, region, rect, offset in placed:
                 copy = memory.place(block, offset, region, rect)
