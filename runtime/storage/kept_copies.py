@@ -41,7 +41,7 @@ class KeptCopies:
                 placed.append((memory, region, rect, size))
                 size += -(-rect.volume * region.itemsize // ALIGNMENT) * ALIGNMENT
         with torch.inference_mode(mode=False):
-            # Not on huge pages: a first copy waits for all of them to be cleared, some of which a system has to find first.
+            # Not on huge pages: a first copy waits until all are cleared, and some a system has to find first.
             block = torch.empty(size, dtype=torch.int8, device="cpu")
             self._copies: dict[Memory, list[tuple[LogicalRegion, Rect, torch.Tensor]]] = {}
             for memory, region, rect, offset in placed:

@@ -42,7 +42,8 @@ def begin(
     """Start the agents of a run on some hosts; of more, where others come later."""
     found = []
     for node, host in enumerate(pair):
-        place = ["--nnodes", str(nodes or len(pair)), "--nproc-per-node", str(ranks), "--node-rank", str(node), "--head", HEAD]
+        world = ["--nnodes", str(nodes or len(pair)), "--nproc-per-node", str(ranks)]
+        place = [*world, "--node-rank", str(node), "--head", HEAD]
         more = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
         command = [sys.executable, "-m", "maniple.cli", "run", *place, "--key", str(key), "--cores", "1", *more]
         found.append(host.start(*command, *(program or (SCRIPT, "data_parallel", "4"))))
