@@ -72,10 +72,18 @@ def are_gone(numbers: list[int]) -> bool:
     """Whether none of some processes runs any more."""
     end = time.monotonic() + NAMED_S
     while time.monotonic() < end:
-        if not any(Path(f"/proc/{number}").exists() for number in numbers):
+        if not any(_runs(number) for number in numbers):
             return True
         time.sleep(0.05)
     return False
+
+
+def _runs(number: int) -> bool:
+    """Whether a process is there and has not ended; one whose agent is killed may be left to this process to bury."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def on_one_host(ranks: int, *program: str, nodes: int = 2) -> dict[str, object]:
