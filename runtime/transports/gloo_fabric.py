@@ -20,7 +20,9 @@ __all__: list[str] = []
 
 CARRIED = frozenset(["float64", "float32", "float16", "int64", "int32", "int8", "uint8"])
 """Types of elements that Gloo folds as Maniple does."""
-FOLDED = frozenset(["+", "*", "min", "max"])
+FOLDED = frozenset(["+", "*"])
+ORDERED = frozenset(["min", "max"])
+"""What Gloo folds as Maniple does of integers alone: it may lose a NaN."""
 KINDS = frozenset(["all_reduce", "reduce_scatter", "all_gather", "broadcast"])
 END_S = 2.0
 """How long closing waits for the thread that waits for calls."""
@@ -48,7 +50,8 @@ class GlooFabric(Fabric):
 
     def carries(self, kind: str, op: str, dtype: str) -> bool:
         """See `Fabric.carries`."""
-        return kind in KINDS and dtype in CARRIED and (not op or op in FOLDED)
+        folded = not op or op in FOLDED or (op in ORDERED and "float" not in dtype)
+        return kind in KINDS and dtype in CARRIED and folded
 
     def is_open(self, group: tuple[int, ...]) -> bool:
         """See `Fabric.is_open`."""

@@ -92,6 +92,18 @@ def test_calls_do_what_the_table_says(fabrics: Callable[[int], Ends], size: int,
             assert torch.equal(row, value), call
 
 
+@pytest.mark.parametrize("op", ["+", "*", "min", "max"])
+def test_no_fold_that_is_carried_loses_a_nan(fabrics: Callable[[int], Ends], op: str) -> None:
+    ends, group = fabrics(2), (0, 1)
+    if not ends[0].carries("all_reduce", op, "float32"):
+        assert op in {"min", "max"}
+        return
+    for has_it in group:
+        rows = [torch.full((9,), float("nan") if rank == has_it else 1.0) for rank in group]
+        on_all(ends, (Call("all_reduce", group, op), rows))
+        assert all(bool(row.isnan().all()) for row in rows)
+
+
 def test_sums_have_the_same_bits_everywhere_and_every_time(fabrics: Callable[[int], Ends]) -> None:
     ends, group = fabrics(3), (0, 1, 2)
     chance = torch.Generator().manual_seed(1)
@@ -117,6 +129,8 @@ def test_what_gloo_does_not_fold_as_tiles_are_folded_is_not_carried() -> None:
     with closing(fabric):
         assert fabric.carries("all_reduce", "+", "float32")
         assert not fabric.carries("all_reduce", "+", "bool")
+        assert fabric.carries("all_reduce", "max", "int64")
+        assert not fabric.carries("all_reduce", "max", "float32")  # Gloo's would lose a NaN
         assert not fabric.carries("all_reduce", "mine", "float32")  # a registered operation
         assert not fabric.carries("copy", "", "float32")
 
