@@ -109,6 +109,8 @@ class Translation:
         tensors = call.tensors()
         if all(isinstance(tensor, Known) for tensor in tensors) and not _random(call):
             return self._compute(call)
+        if not call.many and 0 in call.shape:  # of values that are none all are known: the rest of a head without one
+            return Known(torch.empty(call.shape, dtype=call.dtype))
         handler = self.handler(call.target)
         found = None if handler is None else handler(self, call)
         if found is None:

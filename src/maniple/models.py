@@ -61,6 +61,11 @@ def model(name: str, batch: int | None = None, **sizes: int) -> Graph:
     if name in _HANDWRITTEN and not sizes:
         return _HANDWRITTEN[name]() if batch is None else _HANDWRITTEN[name](batch=batch)
     names = model_names()
+    if not isinstance(name, str):
+        raise RequestError(
+            f"model: expected the name of a model of the zoo, got a {type(name).__name__}; "
+            "mp.from_torch(module, example_inputs) imports a module of yours"
+        )
     if name not in names:
         raise RequestError(f"there is no model {name!r}{nearest(name, names)}")
     import torch

@@ -94,6 +94,24 @@ class Patches(nn.Module):
         return F.cross_entropy(self.head(x[:, 0]), y, label_smoothing=0.1)
 
 
+class SharedHeads(nn.Module):
+    """Attention as language models write it: one head of keys for all, an empty cache, nothing left unrotated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 8)
+        self.query, self.keys, self.values = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.scores = nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor, y: Tensor) -> Tensor:
+        x = self.words(tokens)
+        query = self.query(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        keys = torch.cat([self.keys(x)[..., :4].sin(), self.keys(x)[..., 4:]], -1)[:, None]
+        keys, values = torch.cat([torch.tensor([]), keys], -2), self.values(x)[:, None]
+        seen = nn.functional.scaled_dot_product_attention(query, keys, values, is_causal=True)
+        return nn.functional.cross_entropy(self.scores(seen.transpose(1, 2).flatten(2).mean(1)), y)
+
+
 class Discriminator(nn.Module):
     """Weights of norm one, found by a power iteration without gradients that writes to buffers, called twice."""
 
@@ -195,6 +213,7 @@ MODULES = {
     "mixture": everyday(Mixture, x=numbers(5), y=labels(3)),
     "unrolled": everyday(Unrolled, x=numbers(3, 4), y=labels(3)),
     "patches": everyday(Patches, image=numbers(3, 4, 4), y=labels(3)),
+    "shared heads": everyday(SharedHeads, tokens=labels(11, 5), y=labels(3)),
     "discriminator": everyday(Discriminator, real=numbers(3, 4, 4), fake=numbers(3, 4, 4)),
     "weighted": everyday(Weighted, x=numbers(3, 6), y=numbers(4)),
     "counting": everyday(Counting, tokens=labels(11, 5), y=labels(3)),

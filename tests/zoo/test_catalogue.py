@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from maniple.models import model
 from maniple.process.error import RequestError
 from maniple.zoo.catalogue import ENTRIES, entry
 
@@ -79,3 +80,8 @@ def test_the_images_of_cifar_fit_every_convolutional_network() -> None:
 def test_an_unknown_model_is_refused_with_the_nearest() -> None:
     with pytest.raises(RequestError, match="did you mean 'resnet152'"):
         entry("resnet125")
+
+
+def test_a_module_is_no_name_and_is_told_where_to_go() -> None:
+    with pytest.raises(RequestError, match=r"got a Linear; mp.from_torch\(module, example_inputs\) imports a module"):
+        model(torch.nn.Linear(2, 2))  # type: ignore[arg-type]

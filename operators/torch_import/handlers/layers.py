@@ -213,6 +213,12 @@ def _softmax(into: Translation, call: Call) -> Any:
 @handles("scaled_dot_product_attention")
 def _attention(into: Translation, call: Call) -> Any:
     query, key, value = (into.tensor(call[name]) for name in ("query", "key", "value"))
+    if not call["enable_gqa"]:  # one head of keys and values, for one, serves all heads of queries
+        shared = call.shape[:-2]
+        query, key, value = (
+            tensor if tensor.shape[:-2] == shared else into.expand(tensor, (*shared, *tensor.shape[-2:]))
+            for tensor in (query, key, value)
+        )
     outer = [tensor.shape[: -3 if call["enable_gqa"] else -2] for tensor in (query, key, value)]
     if len(query.shape) < 3 or len(set(outer)) > 1 or key.shape[:-1] != value.shape[:-1]:
         return None

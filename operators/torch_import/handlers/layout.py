@@ -174,8 +174,9 @@ def _unbind(into: Translation, call: Call) -> Any:
 
 @handles("cat", "concat", "concatenate")
 def _cat(into: Translation, call: Call) -> Any:
-    given = [into.tensor(item) for item in call["tensors"]]
-    # torch leaves out empty vectors among the parts
+    # What has no elements adds none: the empty cache that language models begin with, for one.
+    full = [item for item in call["tensors"] if not (isinstance(item, Known) and not item.value.numel())]
+    given = [into.tensor(item) for item in full]
     axis = dimension(call["dim"], len(call.shape))
     if any(len(tensor.shape) != len(call.shape) or tensor.dtype != call.dtypes[0] for tensor in given):
         return None

@@ -12,6 +12,7 @@ import maniple as mp
 from maniple.operators.library.elementwise.aten import AtenLinear
 from maniple.operators.operator.pattern_text import broadcast, reshape_rule
 from maniple.process.error import RequestError
+from maniple.runtime.machine.world_machine import host_machine
 
 
 class Tied(nn.Module):
@@ -209,7 +210,17 @@ class Complex(nn.Module):
 
 class Empty(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([super().forward(x), torch.zeros(4, 0)], 1).sum()
+        nowhere = torch.zeros(0, dtype=torch.int64)
+        return super().forward(x).index_add(0, nowhere, torch.zeros(0, 2)).sum()
+
+
+class Rotated(nn.Linear):
+    """As language models do: behind a cache that is empty yet, and with what of a head is not rotated, here nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = super().forward(x)
+        rotated = torch.cat([values[:, :2].sin(), values[:, 2:]], 1)
+        return torch.cat([torch.tensor([]), torch.cat([torch.zeros(0, 2), rotated])[:, 1:], torch.zeros(4, 0)], 1).sum()
 
 
 class Counted(nn.Module):
@@ -263,6 +274,20 @@ def test_frozen_parameters_stay_and_a_module_of_these_alone_is_refused() -> None
 def test_random_numbers_that_a_plan_would_change_are_refused(draw: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(RequestError, match=r"test_from_torch.py:\d+ draws random numbers that a plan would change"):
         mp.from_torch(Drawing(draw), (torch.full((4, 3), 0.5),))
+
+
+def test_what_has_no_elements_is_left_out() -> None:
+    module, x = Rotated(3, 2).double(), torch.rand(4, 3).double()
+    graph = mp.from_torch(module, (x,))
+    (world,) = mp.testing.local_worlds(1)
+    plan = mp.search(graph, host_machine(world), strategy="data_parallel")
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(0.5), world=world) as trainer:
+        loss = trainer.step(x)
+        found = trainer.state_dict()
+    wanted = module(x)
+    wanted.backward()
+    assert loss == pytest.approx(wanted.item(), rel=1e-12)  # sums of some values in float64
+    torch.testing.assert_close(found["weight"], (module.weight - 0.5 * module.weight.grad).detach(), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(
