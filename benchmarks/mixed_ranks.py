@@ -10,8 +10,10 @@ does, and 56 are threads; so are their 16 agents:
     rank 0, 8, ...    a process each, started by its agent
 
 Control planes, sockets, proofs and tiles are those of every run. In a step a rank makes a call that all must agree on,
-exchanges a packed record with all, and sends a tile to the next rank. Told are the seconds from the last import to the
-last rank's join, the processor time of a step for each rank, the coordinator's part of it, and what its memory grew by.
+as a step of training does, waits for all at a fence that says whether anything failed, and sends a tile to the next
+rank. Apart from steps all exchange records, of which each rank reads every other's; no step of training does that.
+Told are the seconds from the last import to the last rank's join, the processor time of a step and of an exchange for
+each rank, the coordinator's part of both, and what its memory grew by.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ class Child(RankProcess):
 
 @dataclass
 class Watch:
-    """What a process notes of its ranks: when they joined, and its processor time from their first step to the last."""
+    """What a process notes of its ranks: when they joined, and processor time before steps, exchanges and the end."""
 
     ranks: int
     joined: list[float] = field(default_factory=list)
@@ -110,8 +112,8 @@ class Watch:
 
     def tell(self) -> None:
         """Print it."""
-        first, last = self.processor
-        tell({"joined": max(self.joined), "processor": last - first})
+        first, turn, last = self.processor
+        tell({"joined": max(self.joined), "steps": turn - first, "exchanges": last - turn})
 
 
 def tell(what: dict[str, Any]) -> None:
@@ -134,22 +136,33 @@ def be_rank(job: Job, rank: int, watch: Watch) -> int:
         for step in range(job.steps + 1):  # the first opens connections, and is not counted
             if step == 1:
                 watch.line.wait()
-            client.call(f"step {step}", b"%d" % step)
-            parts = record.parts(client.gather(record.pack([rank, step])), "step")
-            if [part.integers() for part in parts] != [(other, step) for other in range(size)]:
-                raise ValueError(f"rank {rank}, step {step}: the parts of the ranks are not what they sent")
-            transport.send((rank + 1) % size, b"%d" % step, tile, step)
-            came = [each for each in transport.poll(None) if each.payload is not None]
-            while not came:
-                came = [each for each in transport.poll(None) if each.payload is not None]
-            if [(each.peer, each.header) for each in came] != [((rank - 1) % size, b"%d" % step)]:
-                raise ValueError(f"rank {rank}, step {step}: expected the tile of the rank before, got {came}")
+            take_step(client, transport, step, tile)
         watch.line.wait()
-        client.gather(b"done")
+        for number in range(job.steps):
+            parts = record.parts(client.gather(record.pack([rank, number])), "exchange")
+            if [part.integers() for part in parts] != [(other, number) for other in range(size)]:
+                raise ValueError(f"rank {rank}, exchange {number}: the parts of the ranks are not what they sent")
+        watch.line.wait()
+        client.greatest(b"done")
     finally:
         client.close()
         transport.close()
     return 0
+
+
+def take_step(client: CoordinatorClient, transport: ZmqTransport, step: int, tile: memoryview) -> None:
+    """Take a step: a call, a fence, and a tile to the next rank and from the one before."""
+    rank, size = transport.rank, transport.size
+    client.call(f"step {step}", b"%d" % step)
+    says = b"%08d" % (step * size + rank)
+    if client.greatest(says) != b"%08d" % (step * size + size - 1):
+        raise ValueError(f"rank {rank}, step {step}: what the fence says is not the greatest of what ranks said")
+    transport.send((rank + 1) % size, b"%d" % step, tile, step)
+    came = [each for each in transport.poll(None) if each.payload is not None]
+    while not came:
+        came = [each for each in transport.poll(None) if each.payload is not None]
+    if [(each.peer, each.header) for each in came] != [((rank - 1) % size, b"%d" % step)]:
+        raise ValueError(f"rank {rank}, step {step}: expected the tile of the rank before, got {came}")
 
 
 def be_process(job: Job, rank: int) -> int:
@@ -197,26 +210,36 @@ def be_worker(job: Job, nodes: list[int]) -> int:
         agent.start()
     for agent in agents:
         agent.join()
-    if len(watch.processor) == 2:
+    if len(watch.processor) == 3:
         watch.tell()
     return 0
 
 
 class TimedCoordinator:
-    """A coordinator, and the processor time of its process from the first counted step to the last."""
+    """A coordinator, and the processor time of its process in the counted steps, and in exchanges."""
 
     def __init__(self, inner: Coordinator) -> None:
         self.inner = inner
         self.first: float | None = None
+        self.turn: float | None = None
         self.last = 0.0
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Note when steps begin and end."""
-        if isinstance(event, Received) and isinstance(event.message, Call | Gather):
-            if self.first is None and isinstance(event.message, Call) and "step 1" in str(event.message):
-                self.first = time.process_time()
+        """Note when steps begin, and when exchanges begin and end."""
+        message = event.message if isinstance(event, Received) else None
+        if isinstance(message, Call | Gather):
             self.last = time.process_time()
+            if self.first is None and isinstance(message, Call) and message.sequence == 2:
+                self.first = self.last
+            if self.turn is None and isinstance(message, Gather) and not message.greatest:
+                self.turn = self.last
         return self.inner.handle(event, now)
+
+    def took(self) -> tuple[float, float]:
+        """Give the seconds of steps and of exchanges."""
+        if self.first is None or self.turn is None:
+            return 0.0, 0.0
+        return self.turn - self.first, self.last - self.turn
 
 
 @dataclass(frozen=True)
@@ -228,6 +251,8 @@ class Told:
         joined_s: seconds from the last import to the last join.
         step_ms: processor time of a step for each rank, in all processes.
         coordinator_ms: of this the coordinator's.
+        exchange_ms: likewise of an exchange.
+        coordinator_exchange_ms: likewise.
         grown_bytes: what its process grew by, for each rank.
     """
 
@@ -235,6 +260,8 @@ class Told:
     joined_s: float
     step_ms: float
     coordinator_ms: float
+    exchange_ms: float
+    coordinator_exchange_ms: float
     grown_bytes: float
 
 
@@ -267,12 +294,14 @@ def run(job: Job, workers: int) -> Told:
     imported = max(each["imported"] for each in said if "imported" in each)
     ends = [each for each in said if "joined" in each]
     steps = job.ranks * job.steps / 1e3
-    own = timed.last - (timed.last if timed.first is None else timed.first)
+    own, own_exchange = timed.took()
     return Told(
         status,
         max((each["joined"] for each in ends), default=imported) - imported,
-        (own + sum(each["processor"] for each in ends)) / steps,
+        (own + sum(each["steps"] for each in ends)) / steps,
         own / steps,
+        (own_exchange + sum(each["exchanges"] for each in ends)) / steps,
+        own_exchange / steps,
         grown / job.ranks,
     )
 
@@ -291,16 +320,20 @@ def main() -> int:
     if given.be is not None:
         described, place = json.loads(given.told)
         return be_worker(Job(**described), place) if given.be == "worker" else be_process(Job(**described), place)
-    print("ranks agents processes  joined  step/rank  of it coordinator  coordinator grew/rank  status")
-    bad = False
+    print("ranks agents processes  joined  step/rank  coordinator  exchange/rank  coordinator  grew/rank  status")
+    bad, first = False, 0.0
     for size in given.ranks:
         job = Job(size, min(given.per_host, size), min(given.processes, size // 2), given.steps)
         told = run(job, given.workers)
         print(
             f"{size:5} {size // job.per_host:6} {job.processes:9} {told.joined_s:6.1f}s {told.step_ms:7.2f} ms "
-            f"{told.coordinator_ms:14.2f} ms {told.grown_bytes / 1024:18.1f} KiB {told.status:7}",
+            f"{told.coordinator_ms:9.2f} ms {told.exchange_ms:11.2f} ms {told.coordinator_exchange_ms:9.2f} ms "
+            f"{told.grown_bytes / 1024:6.1f} KiB {told.status:7}",
             flush=True,
         )
+        first = first or told.step_ms
+        if size != given.ranks[0]:
+            print(f"a step takes {told.step_ms / first:.2f} times that of {given.ranks[0]} ranks", flush=True)
         bad = bad or told.status != 0
     return int(bad)
 

@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -59,11 +59,13 @@ class Instances:
         memory_of: the memory of one.
         kind_of: why it exists.
         view: views the bounds of an index space in one of this rank.
+        room: allocates so many bytes in a memory of this rank.
     """
 
     memory_of: Callable[[int], int]
     kind_of: Callable[[int], int]
     view: View
+    room: Callable[[int, int], torch.Tensor]
 
 
 @final
@@ -77,6 +79,7 @@ class ExchangeShare:
         here: the memories of this rank, of which one takes part.
         instances: what they move.
         fabric: what makes it.
+        room: gives bytes of a memory of this rank for the row, to keep.
 
     Raises:
         RunError: a tile goes from or to a memory that is not in the group of this rank's.
@@ -90,8 +93,9 @@ class ExchangeShare:
         here: Collection[int],
         instances: Instances,
         fabric: Fabric,
+        room: Callable[[int, int], torch.Tensor],
     ) -> None:
-        self._whole, self._fabric = whole, fabric
+        self._whole, self._fabric, self._room = whole, fabric, room
         self._transfers, self._instances = transfers, instances
         ends = [end for push in transfers for end in (push.source, push.target)]
         ends += [part for piece in pieces for part in (piece.target, *piece.parts)]
@@ -225,16 +229,31 @@ class ExchangeShare:
         for number in folds:
             movement.folds[number].joins = movement.exchange
 
+    def row_bytes(self) -> int:
+        """Count the bytes of a row of the exchange's own; 0 where a main instance has all as the call takes it."""
+        (starts, total), mains = self._starts(), self._mains()
+        lies_there = _stretch(self._blocks, mains, starts, total) is not None
+        return 0 if lies_there else total * self._dtype().itemsize
+
+    def _mains(self) -> list[torch.Tensor | None]:
+        """View each block where it belongs in the end."""
+        view = self._instances.view
+        return [None if block.main < 0 else view(block.main, block.rect) for block in self._blocks]
+
+    def _dtype(self) -> torch.dtype:
+        """Give the type of the elements."""
+        block = self._blocks[0]
+        return self._instances.view(block.main if block.given < 0 else block.given, block.rect).dtype
+
     def _row(self) -> tuple[torch.Tensor, list[Callable[[], None]], list[Callable[[], None]]]:
         """Lay out the row: its memory, what puts it together, and what takes it apart."""
         starts, total = self._starts()
-        view = self._instances.view
-        mains = [None if block.main < 0 else view(block.main, block.rect) for block in self._blocks]
+        view, mains = self._instances.view, self._mains()
         row = _stretch(self._blocks, mains, starts, total)
         lies_there = row is not None
         if row is None:
-            some = next(end for block in self._blocks for end in (block.given, block.main) if end >= 0)
-            row = torch.empty(total, dtype=view(some, self._blocks[0].rect).dtype)
+            dtype = self._dtype()
+            row = self._room(self.memory, total * dtype.itemsize).view(dtype)
         takes: list[Callable[[], None]] = []
         gives: list[Callable[[], None]] = []
         for block, start, main in zip(self._blocks, starts, mains, strict=True):
@@ -271,13 +290,13 @@ def _stretch(
     blocks: Sequence[_Block], mains: Sequence[torch.Tensor | None], starts: Sequence[int], total: int
 ) -> torch.Tensor | None:
     """View the row where the main instance has it in one stretch; None where it does not."""
-    first = mains[0]
+    first, instance = mains[0], blocks[0].main
     if first is None or sum(block.rect.volume for block in blocks) != total:
         return None
     for block, main, start in zip(blocks, mains, starts, strict=True):
         if main is None or isinstance(block.rect, RectSet) or not main.is_contiguous():
             return None
-        if main.data_ptr() != first.data_ptr() + start * main.element_size():
+        if block.main != instance or main.storage_offset() != first.storage_offset() + start:
             return None
     return first.as_strided((total,), (1,))
 
@@ -318,6 +337,8 @@ class ExchangeBinder:
 
     wholes: Mapping[int, Whole]
     fabric: Fabric
+    rows: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The memory of rows of exchanges' own, by row: one for all runs, of which one at a time makes a movement."""
 
     def share(
         self,
@@ -339,5 +360,12 @@ class ExchangeBinder:
         whole = self.wholes.get(row)
         if whole is None:
             return None
-        share = ExchangeShare(whole, transfers, pieces, here, instances, self.fabric)
+        room = partial(self._room, row, instances)
+        share = ExchangeShare(whole, transfers, pieces, here, instances, self.fabric, room)
         return share if share.brought else None  # its group stands for no block
+
+    def _room(self, row: int, instances: Instances, memory: int, size: int) -> torch.Tensor:
+        """Give the memory of a row, the same each time."""
+        if row not in self.rows:
+            self.rows[row] = instances.room(memory, size)
+        return self.rows[row]

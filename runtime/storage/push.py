@@ -45,6 +45,7 @@ class Outgoing:
         across: where both are devices, starts the copy between them and gives its end.
         export: where both are devices of different ranks, what copies the tile to memory that the other can open.
         due: whether it is to go that way as soon as it has a place there.
+        lend: where its bytes need not be copied first, gives them, and says from any thread when nobody refers to them.
     """
 
     peer: int
@@ -56,6 +57,7 @@ class Outgoing:
     across: Callable[[Iterable[Event]], Event] | None = None
     export: PeerCopy | None = None
     due: bool = False
+    lend: Callable[[Callable[[], None]], memoryview] | None = None
     ready: bool = False
 
 
