@@ -109,6 +109,29 @@ def test_so_is_training_through_gloo(tmp_path: Path) -> None:
                 assert torch.allclose(training.parameters[key], value, rtol=0, atol=1e-10), key
 
 
+@pytest.mark.parametrize("strategy", ["data_parallel", "expert", "random"])
+def test_the_memory_of_rows_that_are_put_together_is_planned(strategy: str) -> None:
+    """What the allocator gave out is what was to be known before, also where a row lies in memory of its own."""
+    network, hub = NETWORKS["mlp13"], Hub(4)
+    graph = network.graph("float64")
+
+    def body(world: World) -> tuple[int, int, int]:
+        plan = mp.search(graph, host_machine(world), strategy=strategy, seed=3)
+        trainer = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world)
+        (memory,) = RankRuntime.of(world).memories.values()
+        replay = trainer._load("step", graph.batch).replay
+        need = sum(replay.needs().values())
+        for seed in range(2):
+            trainer.step(**network.samples(seed, network.batch, "float64"))
+        assert sum(replay.needs().values()) == need
+        return need, memory.allocated_bytes(), need - sum(replay._storage.needs().values())
+
+    found = run_on_worlds(joined(local_worlds(3), hub), body)
+    assert any(calls for calls in hub.begun.values())
+    assert all(need == allocated for need, allocated, _ in found)
+    assert any(rows for _, _, rows in found)
+
+
 @mp.task
 def scale(by: int, tile: mp.ReadWrite) -> None:
     """Make a tile another."""
