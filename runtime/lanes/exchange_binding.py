@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -17,13 +18,14 @@ from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet, by_place
 from maniple.runtime.schedule.instance import InstanceKind
 from maniple.runtime.storage.copy_kernels import positions
-from maniple.runtime.storage.push import Exchange
+from maniple.runtime.storage.push import Exchange, in_stream
 from maniple.runtime.transports.fabric import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.devices.device import Device
     from maniple.runtime.lanes.whole_exchange import Whole
     from maniple.runtime.schedule.schedule import Piece, Transfer
     from maniple.runtime.storage.push import Movement
@@ -199,14 +201,16 @@ class ExchangeShare:
         """Say whether a push that is left sends on what the call brings."""
         return push.after in self.joins or push.follows in self.brought
 
-    def join(self, movement: Movement, ranks: Sequence[int]) -> None:
+    def join(self, movement: Movement, ranks: Sequence[int], device: Device | None = None) -> None:
         """Tie the call to storage, and to a movement whose folds are bound.
 
         Args:
             movement: the row.
             ranks: the rank of every memory.
+            device: whose memory takes part, None for the host's.
         """
-        row, takes, gives = self._row()
+        with nullcontext() if device is None else device.binding():
+            row, takes, gives = self._row()
         rank_of = {memory: place for place, memory in enumerate(self.group)}
         root = rank_of[self._blocks[0].owner] if self._whole.kind == "broadcast" else 0
         group = tuple([ranks[memory] for memory in self.group])
@@ -221,11 +225,15 @@ class ExchangeShare:
             for give in gives:
                 give()
 
+        def all_of_it() -> None:
+            begin(end)
+
         folds = self.joins & self.pieces.keys()
         pushed = [self._transfers[number] for number in self.brought]
         sent = [push for push in pushed if self._instances.memory_of(push.source) == self.memory]
         size = sum(push.rect.volume for push in sent) * row.element_size()
-        movement.exchange = Exchange(movement, size, begin, end, len(folds))
+        ways = (begin, end) if device is None else in_stream(device, movement, all_of_it)
+        movement.exchange = Exchange(movement, size, *ways, len(folds))
         for number in folds:
             movement.folds[number].joins = movement.exchange
 

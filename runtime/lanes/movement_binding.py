@@ -109,7 +109,7 @@ def bind_movement(
             device = place.devices[piece.memory]
             movement.folds[number] = LocalFold(0, _fold(piece, view, device), on_device=device is not None)
     if share is not None:
-        share.join(movement, place.ranks)
+        share.join(movement, place.ranks, place.devices[share.memory])
     outgoing: list[Outgoing] = []
     incoming: list[Incoming] = []
     arrived: dict[int, Incoming] = {}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.runtime.devices.device import Device
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.peer_memory import PeerMemory
 
@@ -166,3 +167,27 @@ class Exchange:
     parts: int = 0
     then: list[Outgoing] = field(default_factory=list)
     came: int = 0
+
+
+def in_stream(
+    device: Device, movement: Movement, work: Callable[[], None]
+) -> tuple[Callable[[Callable[[], None]], None], Callable[[], None]]:
+    """Have an exchange made in a stream of a device, which goes on after the call; gives how it begins and ends."""
+    made: list[tuple[Event, BaseException | None]] = []
+
+    def begin(ended: Callable[[], None]) -> None:
+        event = device.arrivals.submit(work, movement.after)
+
+        def hear(error: BaseException | None) -> None:
+            made.append((event, error))
+            ended()
+
+        event.then(hear)
+
+    def end() -> None:
+        event, error = made.pop()
+        if error is not None:
+            raise error
+        note(movement, event)
+
+    return begin, end
