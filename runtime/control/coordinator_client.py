@@ -292,8 +292,9 @@ class CoordinatorClient(Control):
             last_round = self._closing and self._farewell
             sent = False
             while self._outbox:
-                socket.send_multipart(frames(encode(self._outbox.popleft())), zmq.NOBLOCK)
-                sent = True
+                message = self._outbox.popleft()
+                socket.send_multipart(frames(encode(message)), zmq.NOBLOCK)
+                sent = not isinstance(message, Gather)  # whoever waits for its answer makes no call before
             if last_round:
                 return
             now = self._clock()
