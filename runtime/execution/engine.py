@@ -45,7 +45,7 @@ class CopyEngine:
         rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
         rank 1 -> 0   push 0', (header alone), ...
 
-    A transport that lets go of what has left is lent large tiles of the host: their pushes end then. What leaves a
+    A transport that lets go of what has left gets large tiles of the host on loan: their pushes end then. What leaves a
     device is staged in a pinned row until it is sent. Rows are bounded: a push waits until others have gone, but not
     the head of a queue, for which those behind it may wait. Within the rank rows are bounded apart: those go without
     anybody's release, and a peer may wait for what they bring. Rows of what arrives are bounded by the sender's credit,

@@ -138,7 +138,7 @@ class Storage:
         """Give the memory of an instance of this rank."""
         return self.memories[self.schedule.instances[instance].memory]
 
-    def outline(self, instance: int, rect: IndexSpace) -> torch.Tensor:
+    def blank(self, instance: int, rect: IndexSpace) -> torch.Tensor:
         """View the bounds of an index space in an instance as it will lie, before there is storage for it."""
         described, memory = self.schedule.instances[instance], self.memory_of(instance)
         region, covered = self.schedule.regions[described.region], described.rect
@@ -146,7 +146,7 @@ class Storage:
             covered = self.schedule.rotation.rects[self._rotating[instance][0]]
         elif instance in self._lasting and (held := memory.lasting_instance(region)) is not None:
             covered = held[0].hull(covered)
-        return memory.outline(region, covered)[rect.slices(covered.lo)]
+        return memory.blank(region, covered)[rect.slices(covered.lo)]
 
     def bind(self) -> None:
         """Allocate what is missing, and find what lasts."""
@@ -348,7 +348,7 @@ class Binder:
         """Sum the bytes that a run takes in each memory of this rank, rows of exchanges among them."""
         found = self.storage.needs()
         if self._exchanges is not None:
-            here, instances = self.storage.memories, self._instances(self.storage.outline)
+            here, instances = self.storage.memories, self._instances(self.storage.blank)
             for row in self.lanes.engine:
                 moved = self.schedule.transfers(row), self.schedule.pieces.get(row, ())
                 share = self._exchanges.share(row, *moved, here, instances)

@@ -27,8 +27,8 @@ __all__: list[str] = []
 
 # Bytes up to which a copy is over before letting go of the interpreter lock would pay.
 BRIEF = 16 << 10
-# Bytes from which on a tile is lent: what is shorter a socket copies anyway.
-LENT = 64 << 10
+# Bytes from which on a tile goes on loan: what is shorter a socket copies anyway.
+LOAN_BYTES = 64 << 10
 
 # numpy has no bfloat16; moving bits needs only a type of the same width.
 SAME_WIDTH = {torch.bfloat16: torch.int16}
@@ -329,7 +329,7 @@ def bind_loan(view: torch.Tensor, points: IndexSpace) -> Callable[[Callable[[], 
         What gives the bytes, and calls what it is given once nobody refers to them any more, from any thread.
     """
     lies = stretch(view, points)
-    if lies is None or lies.nbytes < LENT:
+    if lies is None or lies.nbytes < LOAN_BYTES:
         return None
 
     def lend(back: Callable[[], None]) -> memoryview:

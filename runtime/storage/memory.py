@@ -127,7 +127,7 @@ class Memory:
         """Give the lasting instance of a region, if there is one."""
         return self._kept.get(region.id)
 
-    def outline(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+    def blank(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
         """Give a tensor without storage that lies as an instance of a region with room for a rectangle does."""
         return self._shape(torch.empty(rect.volume * region.itemsize, dtype=torch.int8, device="meta"), region, rect)
 

@@ -102,7 +102,7 @@ class Transport(ABC):
         shares_memory    whether ranks of one host exchange tiles through memory that they share, and through this alone
                          with ranks of other hosts
         guards           whether it can guard tiles: then it is opened with `guard=Guard(...)` where that is asked
-        lends            whether it refers to a payload only until that has left: then tiles are lent to it where they
+        lends            whether it refers to a payload only until that has left: then tiles are on loan to it as they
                          lie, and change once nobody refers to them
 
     and each has:

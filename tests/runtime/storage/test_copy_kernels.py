@@ -8,7 +8,7 @@ import torch
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
 from maniple.runtime.storage.copy_kernels import (
-    LENT,
+    LOAN_BYTES,
     bind_fold,
     bind_loan,
     bind_pack,
@@ -26,15 +26,15 @@ OPS = {
 
 
 def test_a_tile_in_one_stretch_is_lent_until_nobody_refers_to_its_bytes() -> None:
-    held = torch.arange(LENT, dtype=torch.float32).reshape(8, -1)
-    rows = Rect((2, 0), (6, LENT // 8))
+    held = torch.arange(LOAN_BYTES, dtype=torch.float32).reshape(8, -1)
+    rows = Rect((2, 0), (6, LOAN_BYTES // 8))
     lend = bind_loan(held[2:6], rows)
     assert lend is not None
     back: list[int] = []
     lent = lend(lambda: back.append(1))
     again = lend(lambda: back.append(2))
     assert lent == bind_pack(held[2:6])()
-    part = lent[LENT // 2 :]
+    part = lent[LOAN_BYTES // 2 :]
     del lent
     assert back == []  # a part is still referred to
     held[5, -1] = -1.0
@@ -43,7 +43,7 @@ def test_a_tile_in_one_stretch_is_lent_until_nobody_refers_to_its_bytes() -> Non
     assert back == [1]
     del again
     assert back == [1, 2]
-    assert bind_loan(held[:, 1:], Rect((0, 1), (8, LENT // 8))) is None  # gaps
+    assert bind_loan(held[:, 1:], Rect((0, 1), (8, LOAN_BYTES // 8))) is None  # gaps
     assert bind_loan(held[0, :9], Rect((0,), (9,))) is None  # not worth it
     assert bind_loan(held, RectSet.of([Rect((0, 0), (2, 9)), Rect((4, 0), (6, 9))])) is None
 

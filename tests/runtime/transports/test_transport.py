@@ -20,7 +20,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
-from maniple.runtime.storage.copy_kernels import LENT, bind_loan
+from maniple.runtime.storage.copy_kernels import LOAN_BYTES, bind_loan
 from maniple.runtime.transports import gloo as gloo_transport
 from maniple.runtime.transports import gloo_group
 from maniple.runtime.transports.gloo import GlooTransport
@@ -133,7 +133,7 @@ def test_headers_and_payloads_arrive_as_they_were_sent(ends: Made) -> None:
 
 
 @pytest.mark.parametrize("made", [zeromq, guarded])
-@pytest.mark.parametrize("size", [LENT, 1 << 20])
+@pytest.mark.parametrize("size", [LOAN_BYTES, 1 << 20])
 def test_what_is_lent_comes_back_once_it_has_left(made: Made, size: int) -> None:
     zero, one = made(2)
     with closing(zero), closing(one):
