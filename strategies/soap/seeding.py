@@ -73,8 +73,9 @@ def all_seeds(problem: Problem) -> tuple[AbstractDirectStrategy, ...]:
     """
     if problem.inside is not None:
         return ()
-    others = layerings(problem) or (*hybrids(problem.machine), *alternations(problem))
-    return (*(strategy() for strategy in SEEDS), *others)
+    named = tuple(strategy() for strategy in SEEDS)
+    layered = layerings(problem)
+    return (*named, *layered) if layered else (*named, *hybrids(problem.machine), *alternations(problem))
 
 
 def first_evaluation(problem: Problem) -> Evaluation:

@@ -95,7 +95,7 @@ def meshes(draw: st.DrawFn) -> tuple[FragmentKey, tuple[int, ...]]:
         "column": [Rect((0, each % columns), (2 * count, each % columns + 1)) for each in range(count)],
         "all": [bounds] * count,
     }
-    found = [(WRITE_DISCARD, (PlacedUse(0, (0,), 0, 0, bounds),))]
+    found: list[tuple[Privilege, tuple[PlacedUse, ...]]] = [(WRITE_DISCARD, (PlacedUse(0, (0,), 0, 0, bounds),))]
     for _ in range(draw(st.integers(1, 5))):
         span = draw(st.sampled_from(sorted(spans)))
         privilege = draw(st.sampled_from((READ, READ, WRITE_DISCARD, reduce("+"))))
