@@ -74,6 +74,22 @@ class Model:
             found.append(sum(own) + sum(between))
         return found[0], found[1]
 
+    def totals(self, chosen: npt.NDArray[np.int64], homes: npt.NDArray[np.int64]) -> Term:
+        """The same of many assignments.
+
+        Args:
+            chosen: [assignment, operator], its choice.
+            homes: the same, where its weights live.
+        """
+        found = np.zeros((2, len(chosen)), dtype=np.int64)
+        for number, term in enumerate(self.own):
+            for axis in range(2):
+                found[axis] += term[axis][chosen[:, number], homes[:, number]]
+        for (a, b), term in self.edges.items():
+            for axis in range(2):
+                found[axis] += term[axis][chosen[:, a], chosen[:, b]]
+        return found[0], found[1]
+
 
 def additive_model(
     problem: Problem, space: Space, choices: Sequence[Sequence[Choice]], again: Sequence[bool] = ()

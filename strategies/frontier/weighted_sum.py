@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.elimination.course import Course
 from maniple.strategies.elimination.min_plus import Costs, MinPlus
 from maniple.strategies.elimination.variable_elimination import Table, VariableElimination, begin, finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from maniple.strategies.frontier.additive_model import Model
+    from maniple.strategies.frontier.additive_model import Model, Term
 
 __all__: list[str] = []
 
@@ -104,6 +105,17 @@ class WeightedSums:
     def __init__(self, model: Model, entries: int) -> None:
         self.model, self._entries = model, entries
         self.inexact: tuple[int, ...] = ()
+        numbers: dict[tuple[int, bool], int] = {}
+        self._terms: list[tuple[Term, bool]] = []
+        self._known: list[tuple[tuple[int, ...], int]] = []
+        own = [((number,), term) for number, term in enumerate(model.own)]
+        for scope, term in [*own, *sorted(model.edges.items(), key=lambda item: item[0])]:
+            key = id(term), len(scope) == 1
+            if key not in numbers:
+                numbers[key] = len(self._terms)
+                self._terms.append((term, len(scope) == 1))
+            self._known.append((scope, numbers[key]))
+        self._courses: dict[bool, Course[Costs] | None] = {}
 
     def eliminate(self, weights: tuple[float, float], *, squares: bool = False) -> VariableElimination[Costs]:
         """The finished elimination for some weights of memory and ticks; alike operators share its steps.
@@ -112,19 +124,25 @@ class WeightedSums:
             weights: of memory and of ticks.
             squares: whether long chains of equal layers are squared; min-marginals are of folded ones.
         """
-        made: dict[int, Costs] = {}
-
-        def table(term: tuple[np.ndarray, np.ndarray], *, own: bool) -> Costs:
-            if id(term) not in made:
-                sums = weights[0] * term[0] + weights[1] * term[1]
-                made[id(term)] = sums.min(axis=1) if own else sums
-            return made[id(term)]
-
-        tables = [Table((number,), table(term, own=True)) for number, term in enumerate(self.model.own)]
-        tables += [Table(pair, table(term, own=False)) for pair, term in sorted(self.model.edges.items())]
+        given: list[Costs] = []
+        for (memory, ticks), own in self._terms:
+            sums = weights[0] * memory + weights[1] * ticks
+            given.append(sums.min(axis=1) if own else sums)
+        course = self._course(squares=squares)
+        if course is not None:
+            return course.repeat(MinPlus(), given)
+        tables = [Table(scope, given[number]) for scope, number in self._known]
         (end,) = finish(begin(MinPlus(), self.model.sizes, tables, self._entries, {}, squares=squares), 1)
         self.inexact = end.inexact
         return end
+
+    def _course(self, *, squares: bool) -> Course[Costs] | None:
+        """The order of the steps, which is one for all weights; None where it depends on them."""
+        if squares not in self._courses:
+            found = self._courses[squares] = Course.of(self.model.sizes, self._known, self._entries, squares=squares)
+            if squares and (found is None or not found.squares):
+                self._courses[False] = found
+        return self._courses[squares]
 
     def read(self, end: VariableElimination[Costs], weights: tuple[float, float]) -> Found:
         """The assignment that an elimination has found."""
@@ -150,6 +168,7 @@ class WeightedSums:
             cores: how many threads eliminate.
         """
         ends = ((1.0, 0.0), (0.0, 1.0))
+        self._course(squares=True)  # before threads ask for it
         with ThreadPoolExecutor(cores) as threads:
             rough = [found for found, _ in threads.map(self.least, ends)]
             scale = max(rough[0].memory, 1) / max(rough[1].ticks, 1)
