@@ -27,6 +27,8 @@ __all__: list[str] = []
 Values = TypeVar("Values")
 Known = tuple[tuple[int, ...], int]
 """The operators that a table knows, ascending, and its name: equal tables have one."""
+Taken = tuple[int, tuple[int, ...], Any]
+"""An operator that was taken out, its neighbours, and what the semiring says of its choices."""
 
 
 @final
@@ -104,15 +106,29 @@ class Course(Generic[Values]):
         """Whether a chain was squared, or might have been."""
         return self.end.equals is not None
 
+    def outcome(self, semiring: Semiring[Values], given: Sequence[Values]) -> tuple[list[Taken], tuple[Values, ...]]:
+        """Of each step the operator, its neighbours and the best of its choices; and what is closed in the end.
+
+        Args:
+            semiring: what sums and products are.
+            given: what the first names stand for.
+        """
+        values, bests = self._worked_out(semiring, given)
+        steps = [
+            (step.operator, step.neighbours, bests[step.rest.costs.number])
+            for step in self.end.steps
+            if step.rest is not None
+        ]
+        return steps, tuple(values[name.number] for name in self.end.closed)
+
     def repeat(self, semiring: Semiring[Values], given: Sequence[Values]) -> VariableElimination[Values]:
         """The finished elimination of tables.
 
         Args:
             semiring: what sums and products are.
-            given: what these names stand for.
+            given: what the first names stand for.
         """
-        values: list[Values] = list(given)
-        bests: list[Any] = [None] * len(values)
+        values, bests = self._worked_out(semiring, given)
         tables: dict[int, Table[Values]] = {}
 
         def table(named: Table[_Name]) -> Table[Values]:
@@ -121,16 +137,29 @@ class Course(Generic[Values]):
                 found = tables[id(named)] = Table(named.operators, values[named.costs.number], named.depth)
             return found
 
-        steps = []
+        steps = tuple(
+            Step(
+                step.operator,
+                step.neighbours,
+                bests[step.rest.costs.number],
+                tuple(map(table, step.tables)),
+                table(step.rest),
+            )
+            for step in self.end.steps
+            if step.rest is not None
+        )
+        closed = tuple(values[name.number] for name in self.end.closed)
+        return replace(self.end, semiring=semiring, steps=steps, closed=closed)
+
+    def _worked_out(self, semiring: Semiring[Values], given: Sequence[Values]) -> tuple[list[Values], list[Any]]:
+        """What every name stands for, and of each that a step has left the best choices."""
+        values: list[Values] = list(given)
+        bests: list[Any] = [None] * len(values)
         for step in self.end.steps:
-            mine = tuple(map(table, step.tables))
-            if step.rest is None:
-                raise ValueError(f"operator {step.operator} was given a choice: it has no course")
-            name = step.rest.costs.number
-            if name == len(values):
-                best, rest = semiring.eliminate(step.operator, step.neighbours, mine)
+            # Names are given in the order in which steps are worked out.
+            if step.rest is not None and step.rest.costs.number == len(values):
+                tables = [Table(one.operators, values[one.costs.number], one.depth) for one in step.tables]
+                best, rest = semiring.eliminate(step.operator, step.neighbours, tables)
                 bests.append(best)
                 values.append(rest)
-            steps.append(Step(step.operator, step.neighbours, bests[name], mine, table(step.rest)))
-        closed = tuple(values[name.number] for name in self.end.closed)
-        return replace(self.end, semiring=semiring, steps=tuple(steps), closed=closed)
+        return values, bests
