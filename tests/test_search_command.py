@@ -46,6 +46,7 @@ def number():
     return 3
 """
 
+PIPEDREAM = ("--machine", "cpu:2", "--strategy", "pipedream", "--semantics")
 KEYS = [
     "strategy",
     "model",
@@ -184,6 +185,12 @@ def test_a_models_file_imports_what_lies_beside_it(
         (["digits_cnn", "--machine", "cpu:2", "--batch", "0"], "--batch: expected at least 1 sample"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "lots"], "--memory: expected more than 0 bytes"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "1KiB"], "stands in the way"),
+        (["digits_cnn", *PIPEDREAM, "weights=stahs"], "got 'stahs'; did you mean 'stash'"),
+        (["digits_cnn", *PIPEDREAM, "weights=stash"], "semantics.batch_norm: expected local_stats"),
+        (
+            ["mlp", *PIPEDREAM[2:], "weights=stash", "--machine", "cpu:1"],
+            "expected a machine with at least 2 processors",
+        ),
         (["digits_cnn"], "--machine"),
         (["missing.py:small", "--machine", "cpu:2"], "the file missing.py does not exist"),
         (["MODEL:smal", "--machine", "cpu:2"], "did you mean 'small'"),

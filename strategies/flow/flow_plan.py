@@ -7,10 +7,11 @@ was asked for: what the search counts is what runs.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import fsum
 from typing import TYPE_CHECKING
 
 from maniple.operators.graph.graph import Graph
-from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS
+from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS, EARLY, WITHOUT_FLUSH
 from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name, version_names, version_rule
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
@@ -24,11 +25,14 @@ from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import staged
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.pipeline_order.version_rule import VersionRule
     from maniple.operators.plan.plan import Term
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.strategy import AbstractDirectStrategy
     from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.pipeline_timing import StageTimes
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 
 __all__: list[str] = []
@@ -61,18 +65,35 @@ def asked_rule(problem: Problem, strategy: str) -> VersionRule:
     check_version_name(problem.weights)
     rule = version_rule({WEIGHTS: problem.weights})
     assert rule is not None  # noqa: S101  (it has the key)
-    if problem.order not in {None, ASYNCHRONOUS} or (problem.micro_batches not in {None, 1} and not rule.adds):
-        several = "" if rule.adds else " and 1 micro-batch"
+    orders = WITHOUT_FLUSH if rule.adds else (ASYNCHRONOUS,)
+    if problem.order not in {None, *orders} or (problem.micro_batches not in {None, 1} and not rule.adds):
+        expected = " or ".join(map(repr, orders)) + ("" if rule.adds else " and 1 micro-batch")
         raise RequestError(
-            f"strategy {strategy!r} has mini-batches follow each other, order {ASYNCHRONOUS!r}{several}; got "
+            f"strategy {strategy!r} has mini-batches follow each other, order {expected}; got "
             f"{problem.order!r} and {problem.micro_batches}"
         )
     return rule
 
 
 def flow_parts(problem: Problem, rule: VersionRule) -> tuple[int, ...]:
-    """The numbers of micro-batches to look at: 1, where the rule does not add their gradients up."""
-    return tuple(parts for parts in micro_batch_counts(problem) if parts > 1) if rule.adds else (1,)
+    """The numbers of micro-batches to look at: 1, where the rule does not add their gradients up.
+
+    One more than processors is among them: the fewest that the early order can hide transfers with.
+    """
+    if not rule.adds:
+        return (1,)
+    found = {parts for parts in micro_batch_counts(problem) if parts > 1}
+    more = len(problem.machine.processors) + 1
+    if problem.micro_batches is None and more <= problem.graph.batch:
+        found.add(more)
+    return tuple(sorted(found))
+
+
+def flow_orders(problem: Problem, rule: VersionRule, parts: int, stages: int) -> tuple[str, ...]:
+    """The orders to look at: the one asked for; else early, too, where there are more micro-batches than stages."""
+    if problem.order is not None:
+        return (problem.order,)
+    return WITHOUT_FLUSH if rule.adds and parts > stages else (ASYNCHRONOUS,)
 
 
 def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> CostGraph:
@@ -98,9 +119,17 @@ def flow_assumptions(rule: VersionRule, parts: int = 1) -> Assumptions:
 
 
 def flow_finalist(
-    problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation, rule: VersionRule
+    problem: Problem,
+    strategy: str,
+    asked: SegmentationProblem,
+    found: Segmentation,
+    rule: VersionRule,
+    order: str = ASYNCHRONOUS,
 ) -> Finalist:
     """A pipeline whose mini-batches follow each other.
+
+    What it is expected to take is what its slowest stage does, or what a micro-batch takes there and back, by how many
+    are under way meanwhile.
 
     Args:
         problem: the graph and the machine.
@@ -108,12 +137,13 @@ def flow_finalist(
         asked: the partition search's problem.
         found: the pipeline.
         rule: which versions of weights are read.
+        order: in which stages take turns.
     """
     plan, count = staged(problem, strategy, asked, found), len(found.stages)
     parts = asked.assumptions.micro_batches
     replicas = " ".join(str(stage.replicas) for stage in found.stages)
     told: tuple[tuple[str, Term], ...] = (
-        ("pipeline order", ASYNCHRONOUS),
+        ("pipeline order", order),
         *((("micro-batches", parts),) if rule.adds else ()),
         ("stages", count),
         ("processors of stages", replicas),
@@ -124,8 +154,19 @@ def flow_finalist(
     )
     name = f"{rule.name}, {count} stages on {replicas} processors"
     name += f", {parts} micro-batches" if rule.adds else ""
-    flowing = plan.with_pipeline(order=ASYNCHRONOUS, micro_batches=parts)
-    bound_s = parts * max(each.both_s for each in stage_times(asked, found))
-    return Finalist(
-        name, replace(flowing, semantics=((WEIGHTS, rule.name),)), max(bound_s, found.bottleneck_s), bound_s, told
+    name += ", early" if order == EARLY else ""
+    flowing = plan.with_pipeline(order=order, micro_batches=parts)
+    times = stage_times(asked, found)
+    bound_s = parts * max(each.both_s for each in times)
+    turns = replace(rule, early=order == EARLY)
+    trip_s = max(
+        parts * _trip_s(times[stage:]) / max(1, turns.ahead(stage, count, parts) + (not rule.adds))
+        for stage in range(count)
     )
+    expected_s = max(bound_s, found.bottleneck_s, trip_s)
+    return Finalist(name, replace(flowing, semantics=((WEIGHTS, rule.name),)), expected_s, bound_s, told)
+
+
+def _trip_s(times: Sequence[StageTimes]) -> float:
+    """What a micro-batch takes from the first of some stages to the last, and back."""
+    return fsum(each.both_s + 2 * each.transfer_s for each in times)

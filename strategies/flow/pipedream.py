@@ -21,6 +21,7 @@ from maniple.strategies.flow.flow_plan import (
     flow_assumptions,
     flow_costs,
     flow_finalist,
+    flow_orders,
     flow_parts,
     load_flows,
 )
@@ -87,7 +88,8 @@ class PipeDream(AbstractDirectStrategy):
                 continue
             # One stage has no versions but the newest, and is data parallelism.
             if len(cut.stages) > 1 and (not rule.adds or parts >= len(cut.stages)):
-                found.append(flow_finalist(problem, self.name, asked, cut, rule))
+                orders = flow_orders(problem, rule, parts, len(cut.stages))
+                found += [flow_finalist(problem, self.name, asked, cut, rule, order) for order in orders]
         if not found and refusals:
             raise refusals[0]
         if not found:
