@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.strategy import AbstractStrategy, Progress
     from maniple.worker_pool import WorkerPool
 
@@ -145,15 +146,13 @@ def search(
 
     A plan that is simulated and does not fit in memory is refused. Ctrl-C gives the best plan so far. In a launched
     world a search with a budget in seconds or other costs than the roofline runs on rank 0, any other on every rank.
-    With costs that are measured, on ranks that are the machine, steps of what comes near are run, and decide.
 
     Args:
         graph: the graph; it must have a loss.
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
-        budget: seconds, for strategies that need a budget; what is compiled once for an installation does not count,
-            and measuring tasks and running steps of plans does.
+        budget: seconds, for strategies that need one; measuring counts, what an installation compiles once does not.
         proposals: how many plans to evaluate, instead of a budget or within one; a plan that was found says its number.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
         cores: how many processes search, by default one a core; one in a launched world, or by what is measured.
@@ -174,24 +173,52 @@ def search(
     tasks, rule = _costs(costs, searched, machine), semantics.get(WEIGHTS)
     (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
     stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
-    races = tasks.timing and later == (None, None) and can_race(machine)
-    began_s = _load_compiled(chosen, budget, timing=tasks.timing)
-    limits = Limits(began_s, budget, proposals, cores_of(cores), tasks.timing, races)
+    limits = _limits(chosen, budget, proposals, cores, tasks, races=later == (None, None) and can_race(machine, tasks))
 
     def drive() -> Found:
-        limits.tell()
-        surveyed = tasks.survey(limits.until(SURVEYED))
-        problem = Problem(searched, machine, seed, surveyed, objective, optimizer, *turns, stages, more, rule)
-        return _drive(chosen, problem, limits, watch, tasks)
+        problem = Problem(searched, machine, seed, None, objective, optimizer, *turns, stages, more, rule)
+        return _drive(chosen, replace(problem, costs=_surveyed(tasks, limits)), limits, watch, tasks)
 
     told = f"mp.search({chosen.name!r}" + ("" if budget is None else f", budget={budget:g} s") + ")"
     with naming_file(order):
         found = drive() if budget is None and costs == ANALYTIC else find_on_rank_0(told, drive, objective)
-        answer = _for_graph(_note_costs(found.answer, costs), graph, semantics)
-        if found.racers and isinstance(answer, Plan):
-            racers = [_adapted(plan, graph, semantics) for plan in found.racers]
-            answer = race_off(answer, racers, graph, optimizer, limits)
-        return _settled(answer, graph, machine, optimizer, later)
+        return _settled(_decided(found, costs, graph, semantics, optimizer, limits), graph, machine, optimizer, later)
+
+
+def _surveyed(costs: Costs, limits: Limits) -> CostModel | None:
+    """What to search with, once the user has heard what is measured when."""
+    limits.tell()
+    return costs.survey(limits.until(SURVEYED))
+
+
+def _limits(
+    chosen: AbstractStrategy[Any],
+    budget: float | None,
+    proposals: int | None,
+    cores: int | None,
+    costs: Costs,
+    *,
+    races: bool,
+) -> Limits:
+    """What a search may take, from now on."""
+    began_s = _load_compiled(chosen, budget, timing=costs.timing)
+    return Limits(began_s, budget, proposals, cores_of(cores), costs.timing, races)
+
+
+def _decided(
+    found: Found,
+    costs: str | Costs,
+    graph: Graph,
+    semantics: Mapping[str, str],
+    optimizer: AbstractOptimizer | None,
+    limits: Limits,
+) -> Plan | Frontier:
+    """What was found, or what wins the race, as plans of the graph that say which costs they were found with."""
+    answer = _for_graph(_note_costs(found.answer, costs), graph, semantics)
+    if not found.racers or not isinstance(answer, Plan):
+        return answer
+    racers = [_adapted(plan, graph, semantics) for plan in found.racers]
+    return race_off(answer, racers, graph, optimizer, limits)
 
 
 def _settled(

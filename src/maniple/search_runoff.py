@@ -33,13 +33,14 @@ RACED_S_OF = "raced_s of "
 """How terms of explanations begin that tell what a strategy's plan took on the processors."""
 
 
-def can_race(machine: Machine) -> bool:
-    """Whether the ranks of this program are the machine, so that steps can be run on it; every rank must ask.
+def can_race(machine: Machine, costs: Costs) -> bool:
+    """Whether costs are timed and this program's ranks are the machine, so that steps can be run; every rank must ask.
 
     Args:
         machine: what plans are for.
+        costs: what tells what tasks take.
     """
-    if not environment.is_launched():
+    if not costs.timing or not environment.is_launched():
         return False
     from maniple.runtime.control import world
     from maniple.runtime.machine.world_machine import host_machine
