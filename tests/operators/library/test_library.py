@@ -402,7 +402,7 @@ def test_points_that_step_over_rows_copy_what_they_see_alone() -> None:
     with profile(record_shapes=True) as seen:
         forward()
         backward()
-    copied = [tuple(event.input_shapes[0]) for event in seen.events() if event.name == "aten::copy_"]
+    copied = [tuple(event.input_shapes[0]) for event in seen.events() or () if event.name == "aten::copy_"]
     assert (20, 4, 9, 9) not in copied
     assert copied.count((20, 4, 5, 5)) >= 3
     torch.testing.assert_close(result, F.conv2d(x, weight, None, 2))
