@@ -157,10 +157,10 @@ def _of_all(graph: CostGraph, kinds: Sequence[Kind], devices: int, *, replicate:
         return ()
     ideals = [sum(1 << node for node in lattice.nodes(place)) for place in range(len(lattice))]
     loads = np.full((len(kinds), len(ideals), len(ideals)), inf)
-    for start, end in combinations(range(len(ideals)), 2):
-        nodes = ideals[end] & ~ideals[start]
-        for kind, own in enumerate(kinds) if not ideals[start] & ~ideals[end] else ():
-            loads[kind, start, end] = own.load_s(nodes) if own.fits(nodes) else inf
+    for one, other in combinations(range(len(ideals)), 2):
+        nodes = ideals[other] & ~ideals[one]
+        for kind, own in enumerate(kinds) if not ideals[one] & ~ideals[other] else ():
+            loads[kind, one, other] = own.load_s(nodes) if own.fits(nodes) else inf
     done, rows = np.where(np.arange(len(ideals)) + 1 < len(ideals), inf, 0.0), np.arange(len(ideals))
     best: dict[tuple[int, ...], Floats] = {}
     then: dict[tuple[int, ...], list[tuple[int, int]]] = {}
