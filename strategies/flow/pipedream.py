@@ -76,7 +76,7 @@ class PipeDream(AbstractDirectStrategy):
             for matching, cut in self._cuts(problem, costs, fleet, flow_assumptions(rule, parts), refusals):
                 # One stage has no versions but the newest, and is data parallelism.
                 if len(cut.stages) > 1 and (not rule.adds or parts >= len(cut.stages)):
-                    times = matching.times(cut) if len(costs) > 1 else ()
+                    times = matching.times(cut) if len(fleet.classes) > 1 else ()
                     found.append(flow_finalist(problem, self.name, matching.asked, cut, rule, times))
         if not found and refusals:
             raise refusals[0]
@@ -112,7 +112,7 @@ class PipeDream(AbstractDirectStrategy):
                 refusals.append(error)
             else:
                 yield Matching(asked, costs, fleet), cut
-        for level, replicate in ways if len(costs) > 1 else ():
+        for level, replicate in ways if len(fleet.classes) > 1 else ():
             asked = SegmentationProblem(costs[0], level, replicate, None, "throughput", given)
             matching = Matching(asked, costs, fleet)
             for cut in matching.pipelines():

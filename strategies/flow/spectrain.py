@@ -70,7 +70,7 @@ class SpecTrain(AbstractDirectStrategy):
         level, given = flat(problem.machine, devices), flow_assumptions(rule)
         matching = Matching(SegmentationProblem(costs[0], (level,), assumptions=given), costs, fleet)
         found = list[Finalist]()
-        matched = matching.widest(devices) if len(costs) > 1 else None
+        matched = matching.widest(devices) if len(fleet.classes) > 1 else None
         if matched is not None and len(matched.stages) > 1:
             times = matching.times(matched)
             found.append(flow_finalist(problem, self.name, matching.asked, matched, rule, times))
@@ -78,7 +78,7 @@ class SpecTrain(AbstractDirectStrategy):
             limit = share_bytes(problem.machine)
             asked = SegmentationProblem(costs[0], (level,), False, limit, "throughput", given)
             cut = segment(asked)
-            times = matching.times(cut) if len(costs) > 1 else ()
+            times = matching.times(cut) if len(fleet.classes) > 1 else ()
             found.append(flow_finalist(problem, self.name, asked, cut, rule, times))
         except RequestError:
             if not found:
