@@ -129,7 +129,7 @@ class ZmqTransport(Transport):
     """
 
     way = "ZeroMQ"
-    guards = True
+    guards = lends = True
 
     def __init__(
         self, rank: int, size: int, token: str, interface: str = LOOPBACK, *, guard: Guard = UNGUARDED

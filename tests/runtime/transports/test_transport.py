@@ -13,11 +13,14 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+import torch
 
 from maniple.process.error import RequestError, RunError
+from maniple.regions.rectangle import Rect
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
+from maniple.runtime.storage.copy_kernels import LOAN_BYTES, bind_loan
 from maniple.runtime.transports import gloo as gloo_transport
 from maniple.runtime.transports import gloo_group
 from maniple.runtime.transports.gloo import GlooTransport
@@ -127,6 +130,21 @@ def test_headers_and_payloads_arrive_as_they_were_sent(ends: Made) -> None:
     zero.send(1, b"alone", None, 1)
     zero.send(1, b"empty", memoryview(b""), 1)
     assert shown(take(one, 3)) == [(0, b"head", body), (0, b"alone", None), (0, b"empty", b"")]
+
+
+@pytest.mark.parametrize("made", [zeromq, guarded])
+@pytest.mark.parametrize("size", [LOAN_BYTES, 1 << 20])
+def test_what_is_lent_comes_back_once_it_has_left(made: Made, size: int) -> None:
+    zero, one = made(2)
+    with closing(zero), closing(one):
+        assert zero.lends
+        lend = bind_loan(torch.full((size,), 7, dtype=torch.uint8), Rect((0,), (size,)))
+        assert lend is not None
+        back = threading.Event()
+        zero.send(1, b"lent", lend(back.set), 1)
+        (delivery,) = take(one, 1)
+        assert delivery.payload == bytes([7]) * size
+        assert back.wait(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("made", [zeromq, guarded, gloo])
