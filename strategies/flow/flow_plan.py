@@ -15,7 +15,7 @@ from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.operator_costs import costs_by_class
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.pipeline.stage_unit import without_parting
 from maniple.strategies.segmentation.finalists import Finalist, load_simulator, micro_batch_counts
@@ -24,11 +24,15 @@ from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import staged
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.pipeline_order.version_rule import VersionRule
     from maniple.operators.plan.plan import Term
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.strategy import AbstractDirectStrategy
     from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.fleet import Fleet
+    from maniple.strategies.pipeline.pipeline_timing import StageTimes
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 
 __all__: list[str] = []
@@ -75,15 +79,15 @@ def flow_parts(problem: Problem, rule: VersionRule) -> tuple[int, ...]:
     return tuple(parts for parts in micro_batch_counts(problem) if parts > 1) if rule.adds else (1,)
 
 
-def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> CostGraph:
-    """What stages are made of.
+def flow_costs(problem: Problem, strategy: str, times: CostModel | None, fleet: Fleet) -> tuple[CostGraph, ...]:
+    """What stages are made of, on a processor of each class of a fleet.
 
     Raises:
         RequestError: nothing can be cut.
     """
-    whole = cost_graph(problem.graph, problem.machine, times)
-    found = without_parting(problem.graph, whole)
-    if len(found.nodes) < 2:
+    graph = problem.graph
+    found = tuple(without_parting(graph, own) for own in costs_by_class(graph, problem.machine, fleet, times))
+    if len(found[0].nodes) < 2:
         raise RequestError(
             f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} are between "
             "two that read one weight, as tied weights at both ends are, and without a flush stages have versions of "
@@ -98,7 +102,12 @@ def flow_assumptions(rule: VersionRule, parts: int = 1) -> Assumptions:
 
 
 def flow_finalist(
-    problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation, rule: VersionRule
+    problem: Problem,
+    strategy: str,
+    asked: SegmentationProblem,
+    found: Segmentation,
+    rule: VersionRule,
+    times: Sequence[StageTimes] = (),
 ) -> Finalist:
     """A pipeline whose mini-batches follow each other.
 
@@ -108,6 +117,7 @@ def flow_finalist(
         asked: the partition search's problem.
         found: the pipeline.
         rule: which versions of weights are read.
+        times: what a micro-batch takes in each stage; by default on equal processors.
     """
     plan, count = staged(problem, strategy, asked, found), len(found.stages)
     parts = asked.assumptions.micro_batches
@@ -125,7 +135,7 @@ def flow_finalist(
     name = f"{rule.name}, {count} stages on {replicas} processors"
     name += f", {parts} micro-batches" if rule.adds else ""
     flowing = plan.with_pipeline(order=ASYNCHRONOUS, micro_batches=parts)
-    bound_s = parts * max(each.both_s for each in stage_times(asked, found))
+    bound_s = parts * max(each.both_s for each in times or stage_times(asked, found))
     return Finalist(
         name, replace(flowing, semantics=((WEIGHTS, rule.name),)), max(bound_s, found.bottleneck_s), bound_s, told
     )
