@@ -8,6 +8,8 @@ Printed, medians over the rounds:
     fresh, resumed       seconds to make a trainer, and to resume one whose files are not in the page cache
     read                 seconds to read as many bytes from the same disk in one file, not in the cache either
     steps, with a save   seconds of 100 steps, and of 100 with one `save(wait=False)` after the tenth
+    ratio, ratio again   of the latter to the mean of the 100 steps before them and the 100 behind them, for the
+                         trainer's first save and for a further one
     call, call again     seconds that this save kept the program, the trainer's first, and those of a further one
     copy, copy again     those of one copy of all homes into memory that is taken for it, and into the same once more
     faults, faults again page faults of the thread that called `save`, each of which has the system clear a page
@@ -71,24 +73,28 @@ def measure(width: int, folder: Path) -> dict[str, float]:
     with trainer:
         for _ in range(10):
             trainer.step(x, y)
-        found["steps"] = seconds(lambda: [trainer.step(x, y) for _ in range(STEPS)])
+
+        def steps() -> float:
+            return seconds(lambda: [trainer.step(x, y) for _ in range(STEPS)])
+
+        before = found["steps"] = steps()
 
         def call(again: str) -> None:
             before = getrusage(RUSAGE_THREAD).ru_minflt
             found[f"call{again}"] = seconds(lambda: trainer.save(folder / "saved", wait=False))
             found[f"faults{again}"] = getrusage(RUSAGE_THREAD).ru_minflt - before
 
-        def save_among() -> None:
+        def save_among(again: str) -> None:
             for step in range(STEPS):
                 if step == 10:
-                    call("")
+                    call(again)
                 trainer.step(x, y)
 
-        found["with a save"] = seconds(save_among)
-        trainer.save(folder / "saved")
-        trainer.step(x, y)
-        call(" again")
-        trainer.save(folder / "saved")
+        for again in ("", " again"):
+            found[f"with a save{again}"] = took = seconds(lambda again=again: save_among(again))
+            after = steps()
+            found[f"ratio{again}"], before = 2 * took / (before + after), after
+            trainer.save(folder / "saved")
         state = [*trainer.state_dict().values(), *trainer.optimizer_state().values()]
         copies: list[torch.Tensor] = []
         found["copy"] = seconds(lambda: copies.extend(value.clone() for value in state))
@@ -117,7 +123,7 @@ def main(folder: Path | None, width: int, rounds: int) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as made:
             found.append(measure(width, Path(made)))
     for name in found[0]:
-        print(f"{name:14} {statistics.median(one[name] for one in found[1:]):14.6g}")
+        print(f"{name:17} {statistics.median(one[name] for one in found[1:]):14.6g}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode  # what hears of calls below autograd
+from torch.utils._python_dispatch import TorchDispatchMode
 
 try:
     from torch.autograd import (  # type: ignore[attr-defined]
@@ -32,11 +32,28 @@ except ImportError:  # a release of torch without them
 else:
     HEARS = True
 
+try:
+    from torch.autograd.graph import _engine_run_backward
+except ImportError:  # a release of torch that goes back in another way
+    _engine_run_backward = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
 __all__: list[str] = []
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What hears of calls below autograd.
+
+    torch's compiler is not told to pass it over: it never sees one, and is imported to be told, which takes a second.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
 
 Overload = torch._ops.OpOverload  # noqa: SLF001
 """What an exported program calls: an operator of ``torch.ops``, of one signature."""
@@ -55,6 +72,25 @@ def is_composite(target: Overload) -> bool:
 def fused_descent() -> Any:
     """The update of several parameters by gradient descent in one pass over memory each; None where torch has none."""
     return getattr(torch, "_fused_sgd_", None)
+
+
+def gradients_of(
+    values: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    """As ``torch.autograd.grad``, with `allow_unused`, which first imports sympy to compare shapes.
+
+    That import is half a second of every rank's start.
+    """
+    alike = all(
+        (value.shape, value.dtype, value.device) == (gradient.shape, gradient.dtype, gradient.device)
+        for value, gradient in zip(values, given, strict=True)
+    )
+    if _engine_run_backward is None or not alike:  # where torch says what is wrong, if that is wrong
+        return torch.autograd.grad(values, wanted, given, allow_unused=True)
+    with torch._C.DisableTorchFunction():  # noqa: SLF001  (as torch's own: modes of functions do not hear of what is in it)
+        return _engine_run_backward(
+            tuple(values), tuple(given), False, False, tuple(wanted), True, accumulate_grad=False
+        )
 
 
 @cache
@@ -139,6 +175,18 @@ def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
     options._devices = [gloo.create_device(hostname=interface)]  # noqa: SLF001
     options._timeout = timedelta(days=365)  # noqa: SLF001
     return gloo(store, rank, size, options)
+
+
+def nccl_group(store: Any, rank: int, size: int, device: torch.device) -> Any:
+    """A group of NCCL whose members are connected: without that the first call would wait for all of them."""
+    nccl: Any = torch.distributed.ProcessGroupNCCL
+    options = nccl.Options()
+    options._timeout = timedelta(days=365)  # noqa: SLF001
+    group = nccl(store, rank, size, options)
+    with torch.cuda.device(device):
+        collective(group, rank, "all_reduce", torch.zeros(1, device=device), "+", 0).wait()
+        torch.cuda.current_stream(device).synchronize()
+    return group
 
 
 _NOBODY_SENDS = 0x7FFF

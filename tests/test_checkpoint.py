@@ -154,7 +154,7 @@ for number in range({most}):  # killed at that operation of the third save
     shutil.copytree(begun, path)
     child = os.fork()
     if not child:
-        t.save(path, 2, FailingFiles(number, "kill"))
+        t.save(path, 2, FailingFiles(number, "kill"), late={late})
         os._exit(0)
     print("end", os.waitpid(child, 0)[1])
 for number in {drawn}:  # killed from outside, some time after so many saves
@@ -163,7 +163,7 @@ for number in {drawn}:  # killed from outside, some time after so many saves
     child = os.fork()
     if not child:
         for step in range(1_000_000):
-            assert t.save(path, step, FailingFiles(-1))
+            assert t.save(path, step, FailingFiles(-1), late={late})
             os.write(write, b".")
     os.close(write)
     for _ in range(number):
@@ -175,11 +175,12 @@ for number in {drawn}:  # killed from outside, some time after so many saves
 DRAWN = random.Random(20261125).sample(range(1, 16), 6)
 
 
-def test_a_process_that_is_killed_at_any_time_has_the_last_whole_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_process_that_is_killed_at_any_time_has_the_last_whole_one(tmp_path: Path, late: bool) -> None:
     """Real processes, real SIGKILL: one at each operation of a save, some from outside while they save and save."""
     here = Path(__file__).resolve().parent
     most = operations(tmp_path) + 8  # of which the last come after the save
-    program = KILLED.format(paths=[str(here), str(here / "oracles")], most=most, drawn=DRAWN)
+    program = KILLED.format(paths=[str(here), str(here / "oracles")], most=most, drawn=DRAWN, late=late)
     command = [sys.executable, "-c", program, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.split() for line in ran.stdout.splitlines()]

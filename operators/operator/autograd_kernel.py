@@ -21,6 +21,7 @@ from maniple.operators.operator.recorded_pass import (
 from maniple.operators.recording.compiled_tape import Written, bind_calls
 from maniple.operators.recording.tape import Call, Made, reads_of
 from maniple.process.error import RunError
+from maniple.process.torch_internals import gradients_of
 from maniple.regions.rectangle import Rect
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def _bind_autograd(context: TileContext, tensors: BackwardTensors) -> Callable[[
             if operator.counts_storage:
                 given = tuple(gradient.clone() for gradient in given)
             given = tuple(map(_laid_alike, given, values))
-            gradients = torch.autograd.grad(values, wanted, given, allow_unused=True)
+            gradients = gradients_of(values, wanted, given)
         each = iter(gradients)
         for place, (whole, target) in enumerate(zip(operand_gradients, targets, strict=True)):
             if whole is None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from maniple.operators.operator.operator import Keeping, results_of
 from maniple.operators.recording.tape import Call, NotRecordable, Recorder, Watch, cut, reads_of
+from maniple.process.torch_internals import gradients_of
 
 if TYPE_CHECKING:
     from maniple.operators.operator.operator import TileContext
@@ -202,7 +203,7 @@ def _recorded(context: TileContext, layouts: Layouts, saving: bool) -> RecordedP
             gradients: Sequence[Tensor | None] = [None] * len(wanted)
             if pairs and wanted:
                 values, seeds = zip(*pairs, strict=True)
-                gradients = torch.autograd.grad(values, wanted, seeds, allow_unused=True)
+                gradients = gradients_of(values, wanted, seeds)
         ends = tuple(tape.number(tensor) for tensor in results)
         saved = _saved(tape, forward, operator, found) if saving else ()
         return RecordedPass(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from maniple.process.torch_internals import Overload, TorchDispatchMode, memory_of, schema_of
+from maniple.process.torch_internals import DispatchMode, Overload, memory_of, schema_of
 
 __all__: list[str] = []
 
@@ -91,7 +91,7 @@ class Call:
 
 
 @final
-class Recorder(TorchDispatchMode):
+class Recorder(DispatchMode):
     """Records the calls below autograd.
 
     Args:

@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from maniple.operators.operator.aten_overload import Overload, is_random
 from maniple.operators.torch_import.capture import exporting
 from maniple.operators.torch_import.mutation import writes_to_views
-from maniple.process.torch_internals import TorchDispatchMode, is_composite
+from maniple.process.torch_internals import DispatchMode, is_composite
 
 if TYPE_CHECKING:
     from torch.fx import Graph as Program
@@ -77,7 +77,7 @@ def _is_written(part: Node, is_known: Callable[[Overload], bool]) -> bool:
 
 
 @final
-class _GradientWatch(TorchDispatchMode):
+class _GradientWatch(DispatchMode):
     """A stretch in which is seen whether torch switches gradients off, which no operator of a graph would say."""
 
     def __init__(self) -> None:

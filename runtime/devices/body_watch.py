@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from maniple.process.torch_internals import Overload, TorchDispatchMode, schema_of
+from maniple.process.torch_internals import DispatchMode, Overload, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ class _Above(TorchFunctionMode):
 
 
 @final
-class _Below(TorchDispatchMode):
+class _Below(DispatchMode):
     """Hears of calls below autograd, those that torch makes of others among them."""
 
     def __init__(self, watch: BodyWatch) -> None:

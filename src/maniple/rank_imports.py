@@ -13,7 +13,6 @@ from maniple.memory_use import load_compiler
 __all__: list[str] = []
 
 for _module in (
-    "torch.fx.experimental.symbolic_shapes",  # what torch's gradients import when they are first asked for
     "maniple.models",
     "maniple.operators.library.dense.linear_kernels",
     "maniple.operators.library.elementwise.pointwise_kernels",

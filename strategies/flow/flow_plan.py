@@ -16,7 +16,7 @@ from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.operator_costs import costs_by_class
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.pipeline.stage_unit import without_parting
 from maniple.strategies.segmentation.finalists import Finalist, load_simulator, micro_batch_counts
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.strategy import AbstractDirectStrategy
     from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.fleet import Fleet
     from maniple.strategies.pipeline.pipeline_timing import StageTimes
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 
@@ -96,15 +97,15 @@ def flow_orders(problem: Problem, rule: VersionRule, parts: int, stages: int) ->
     return WITHOUT_FLUSH if rule.adds and parts > stages else (ASYNCHRONOUS,)
 
 
-def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> CostGraph:
-    """What stages are made of.
+def flow_costs(problem: Problem, strategy: str, times: CostModel | None, fleet: Fleet) -> tuple[CostGraph, ...]:
+    """What stages are made of, on a processor of each class of a fleet.
 
     Raises:
         RequestError: nothing can be cut.
     """
-    whole = cost_graph(problem.graph, problem.machine, times)
-    found = without_parting(problem.graph, whole)
-    if len(found.nodes) < 2:
+    graph = problem.graph
+    found = tuple(without_parting(graph, own) for own in costs_by_class(graph, problem.machine, fleet, times))
+    if len(found[0].nodes) < 2:
         raise RequestError(
             f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} are between "
             "two that read one weight, as tied weights at both ends are, and without a flush stages have versions of "
@@ -124,6 +125,7 @@ def flow_finalist(
     asked: SegmentationProblem,
     found: Segmentation,
     rule: VersionRule,
+    times: Sequence[StageTimes] = (),
     order: str = ASYNCHRONOUS,
 ) -> Finalist:
     """A pipeline whose mini-batches follow each other.
@@ -137,6 +139,7 @@ def flow_finalist(
         asked: the partition search's problem.
         found: the pipeline.
         rule: which versions of weights are read.
+        times: what a micro-batch takes in each stage; by default on equal processors.
         order: in which stages take turns.
     """
     plan, count = staged(problem, strategy, asked, found), len(found.stages)
@@ -156,7 +159,7 @@ def flow_finalist(
     name += f", {parts} micro-batches" if rule.adds else ""
     name += ", early" if order == EARLY else ""
     flowing = plan.with_pipeline(order=order, micro_batches=parts)
-    times = stage_times(asked, found)
+    times = times or stage_times(asked, found)
     bound_s = parts * max(each.both_s for each in times)
     turns = replace(rule, early=order == EARLY)
     trip_s = max(

@@ -13,6 +13,7 @@ from maniple.operators.library.losses import cross_entropy_kernels
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence, in_matrix, in_row, out_matrix, out_row
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
+from maniple.process.torch_internals import gradients_of
 
 if TYPE_CHECKING:
     from maniple.operators.library.losses.loss import CrossEntropy
@@ -128,8 +129,8 @@ def _backward(
         leaf = read.rows.data.requires_grad_()
         with torch.enable_grad():
             loss = read.loss(leaf)
-        (found,) = torch.autograd.grad(loss, leaf, gradient)
-        rows.copy_(found)
+        (found,) = gradients_of((loss,), (leaf,), (gradient,))
+        rows.copy_(cast("Tensor", found))
 
     return by_torch
 

@@ -253,7 +253,7 @@ class Lives:
         if degrees is None:
             return False
         role, place = need.tiles
-        axes = self._graph.bound(node).table(degrees).axes[role][place] or ()
+        axes = self._graph.bound(node).table(degrees).parts.axes[role][place] or ()
         cut = {factor for factor, _ in axes}
         meets = any(last > first for _, ranges in axes for (_, last), (first, _) in pairwise(ranges))
         return meets or any(degree > 1 and factor not in cut for factor, degree in enumerate(degrees))
