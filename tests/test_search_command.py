@@ -305,10 +305,10 @@ def test_measuring_is_not_counted_as_searching(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     class Slow:
-        def survey(self) -> None:
+        def survey(self, within_s: float) -> None:
             now[0] += 60.0
 
-        def side_by_side(self, plans: Sequence[Plan]) -> None:
+        def side_by_side(self, plans: Sequence[Plan], within_s: float) -> None:
             now[0] += 30.0 * len(plans)
             if interrupted:
                 raise KeyboardInterrupt
