@@ -120,8 +120,8 @@ def check_versions(plan: Plan, graph: Graph) -> None:
     _check_parts(name, 1 if plan.pipeline is None else plan.pipeline.micro_batches, len(plan.stages))
     if order == EARLY and not (name in RULES and RULES[name].adds):
         raise RequestError(
-            f"plan: pipeline.order: expected {ASYNCHRONOUS!r} beside semantics.{WEIGHTS} {name}, which has a mini-batch "
-            f"for each stage in flight; got {EARLY!r}: 2bw has more micro-batches in flight early"
+            f"plan: pipeline.order: expected {ASYNCHRONOUS!r} beside semantics.{WEIGHTS} {name}, which has a "
+            f"mini-batch for each stage in flight; got {EARLY!r}: 2bw has more micro-batches in flight early"
         )
     semantics = dict(plan.semantics)
     if semantics.get("precision") not in {None, "float32"}:
