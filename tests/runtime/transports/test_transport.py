@@ -153,7 +153,7 @@ def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
     zero, one = made(2)
     with closing(zero), closing(one):
         asked: list[tuple[int, int, int]] = []
-        places = [memoryview(bytearray(300_000)), memoryview(bytearray(400_000))]
+        places = [memoryview(bytearray(1_100_000)), memoryview(bytearray(1_200_000))]
 
         def place(peer: int, size: int, behind: int) -> memoryview | None:
             asked.append((peer, size, behind))
@@ -161,7 +161,7 @@ def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
 
         one.place = place
         zero.send(1, b"", memoryview(b"small"), 0)
-        for size in (300_000, 400_000, 500_000):
+        for size in (1_100_000, 1_200_000, 1_300_000):
             zero.send(1, b"", memoryview(bytes([size // 100_000]) * size), 0)
         zero.send(1, b"last", None, 0)
         returned: list[Delivery] = []
@@ -170,14 +170,14 @@ def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
             before, known = sum(delivery.payload is not None for delivery in returned), len(asked)
             returned += one.poll(TIMEOUT_S)
             behind += [1 + number - before for number in range(known, len(asked))]
-        assert asked == [(0, size, few) for size, few in zip((300_000, 400_000, 500_000), behind, strict=True)]
+        assert asked == [(0, size, few) for size, few in zip((1_100_000, 1_200_000, 1_300_000), behind, strict=True)]
         assert [delivery.payload is place for delivery, place in zip(returned[1:3], places, strict=True)] == [
             True,
             True,
         ]
         assert [bytes(delivery.payload or b"") for delivery in returned] == [
             b"small",
-            *(bytes([size // 100_000]) * size for size in (300_000, 400_000, 500_000)),
+            *(bytes([size // 100_000]) * size for size in (1_100_000, 1_200_000, 1_300_000)),
             b"",
         ]
 
