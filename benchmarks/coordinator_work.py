@@ -33,14 +33,16 @@ from maniple.runtime.transports.message import (
     Heartbeat,
     Hello,
     Message,
+    decode,
     encode,
+    frames,
 )
 
 SOURCES = str(Path(maniple.__file__).parent / "runtime")
 EXCHANGED = 8
 """Bytes of each rank's part of an exchange."""
-PARTS = ("join", "call", "exchange", "second", "end")
-"""What is counted apart: all come; all make a call; all exchange values; a second goes by; all end."""
+PARTS = ("join", "call", "fence", "exchange", "second", "end")
+"""What is counted apart: all come; call; learn whether any failed; exchange values; a second goes by; all end."""
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Tally:
         bytes_in: of what was received.
         bytes_out: of what was sent.
         lines: of the runtime's Python that were run for it, packing and sockets left out.
+        read_lines: those that the ranks run to read what was sent to them.
     """
 
     received: int = 0
@@ -60,6 +63,7 @@ class Tally:
     bytes_in: int = 0
     bytes_out: int = 0
     lines: int = 0
+    read_lines: int = 0
 
 
 @dataclass
@@ -109,7 +113,7 @@ class Told:
         self.played = Played(ranks)
         self.now = 0.0
         self.rolls = [Roll() for _ in range(ranks)]
-        self._packed: dict[int, tuple[Message, int]] = {}
+        self._packed: dict[int, tuple[Message, int, int]] = {}
 
     def tell(self, part: str, events: Iterable[Event]) -> None:
         """Tell it, and count."""
@@ -124,14 +128,17 @@ class Told:
                 if isinstance(instruction, SendTo):
                     tally.sent += 1
                     tally.bytes_out += self.size(instruction.message)
+                    tally.read_lines += self._packed[id(instruction.message)][2]
                 elif isinstance(instruction, Finish):
                     self.played.finish = instruction
 
     def size(self, message: Message) -> int:
-        """Give the bytes of a message, packed once however many it goes to."""
+        """Give the bytes of a message, packed and read once however many it goes to."""
         known = self._packed.get(id(message))
         if known is None or known[0] is not message:
-            self._packed = {id(message): (message, len(encode(message)))}
+            packed = encode(message)
+            lines = count_lines(lambda: decode(*frames(packed)))[1]
+            self._packed = {id(message): (message, len(packed), lines)}
         return self._packed[id(message)][1]
 
     def join(self) -> None:
@@ -154,6 +161,11 @@ class Told:
             inputs = roll.add(text, b"")
             calls.append(Call(roll.sequence, roll.digest, inputs, text))
         self.tell("call", (Received(b"rank %d" % rank, call) for rank, call in enumerate(calls)))
+
+    def fence(self, sequence: int) -> None:
+        """Have all ranks learn whether anything has failed on one of them."""
+        asked = Gather(sequence, b" ", greatest=True)
+        self.tell("fence", (Received(b"rank %d" % rank, asked) for rank in range(self.ranks)))
 
     def exchange(self, sequence: int) -> None:
         """Have all ranks exchange values, and look at what is held once all but one have come."""
@@ -187,7 +199,7 @@ class Told:
 
 
 def play(ranks: int, per_host: int) -> Played:
-    """Play a run of one call, one exchange and one second.
+    """Play a run of one call, one fence, one exchange and one second.
 
     Args:
         ranks: how many.
@@ -196,7 +208,8 @@ def play(ranks: int, per_host: int) -> Played:
     told = Told(ranks, per_host)
     told.join()
     told.call("step 0")
-    told.exchange(1)
+    told.fence(1)
+    told.exchange(2)
     told.second()
     told.end()
     return told.played
@@ -208,14 +221,15 @@ def main() -> int:
     asked.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 256, 1024])
     asked.add_argument("--per-host", type=int, default=4)
     given = asked.parse_args()
-    print("ranks part      received/rank  sent/rank  bytes in/rank  bytes out/rank  lines/rank")
+    print("ranks part      received/rank  sent/rank  bytes in/rank  bytes out/rank  lines/rank  read by a rank")
     bad = False
     for ranks in given.ranks:
         played = play(ranks, given.per_host)
         for part, tally in played.tallies.items():
             print(
                 f"{ranks:5} {part:9} {tally.received / ranks:12.2f} {tally.sent / ranks:10.2f} "
-                f"{tally.bytes_in / ranks:14.1f} {tally.bytes_out / ranks:15.1f} {tally.lines / ranks:11.1f}"
+                f"{tally.bytes_in / ranks:14.1f} {tally.bytes_out / ranks:15.1f} {tally.lines / ranks:11.1f} "
+                f"{tally.read_lines / ranks:15.1f}"
             )
         hosts = ranks // given.per_host
         print(

@@ -5,9 +5,10 @@
     python benchmarks/frontier_questions.py FOLDER --write       ... into their page, of all that FOLDER has
 
 (Z. Cai et al., TensorOpt, arXiv 2004.10856, section 5, asks them; its figures are not repeated here.) For each model
-and machine FOLDER gets a frontier with recomputation, of whose model points at most POINTS are simulated, and what
-searches of one objective find at the limits of memory that are asked for: `optcnn`, which knows no memory, and `soap`
-with a machine whose memories hold no more. All times are simulated, so they are the same whatever else a computer does.
+and machine FOLDER gets a frontier with recomputation and stages, of whose model points at most POINTS are simulated,
+and what searches of one objective find at the limits of memory that are asked for: `optcnn`, which knows no memory, and
+`soap` with a machine whose memories hold no more. All times are simulated, so they are the same whatever else a
+computer does.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MODELS = ("vgg16", "wide_resnet", "rnnlm", "transformer", "gpt", "resnet101", "inception_v3")
 DEVICES = (2, 4, 8, 16)
 POINTS = 16
+SPACE = ("recompute", "stages")
 PROPOSALS = 2000
 GIB = 2**30
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "frontier.md"
@@ -44,7 +46,7 @@ def frontier_of(folder: Path, name: str, devices: int) -> mp.Frontier:
     if not file.exists():
         machine = mp.Machine.preset(f"v100x{devices}")
         with patch.object(pareto, "SIMULATED", POINTS):
-            mp.search(model(name), machine, strategy="pareto", objective="pareto", space=["recompute"]).save(file)
+            mp.search(model(name), machine, strategy="pareto", objective="pareto", space=list(SPACE)).save(file)
     return mp.Frontier.load(file)
 
 

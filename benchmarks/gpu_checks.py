@@ -9,7 +9,8 @@ rich and pyzmq to also run the command line and `gpu_ranks.py`, whose ranks are 
 Without scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at
 any time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
 
-The checks, in this order: doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording.
+The checks, in this order: doctor, law1, ranks, nccl, digits, kernels, steps, chain, memory, capture, prediction,
+recording.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import importlib.util
 import json
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ import torch
 from gpu import each as each_kernel
 from gpu_networks import Net, nets
 from gpu_prediction import prediction
-from gpu_ranks import batches, by_torch, network
+from gpu_ranks import batches, by_torch, network, why_no_nccl
 from gpu_steps import SGD, Bench, Line, failure, losses, made, median, on, race, torch_step, tried
 from torch.nn import functional as F
 
@@ -118,6 +120,22 @@ def ranks(bench: Bench) -> Iterator[Line]:
         found = on(bench, 2, program)
         error = max(worst for worst, _ in found)
         yield {"strategy": strategy, "error": error, "bytes": found[0][1], "right": error <= TOLERANCES["float64"]}
+
+
+def nccl(bench: Bench) -> Iterator[Line]:
+    """Two ranks on two GPUs, each a process, whose exchanges are calls of NCCL."""
+    wanted = [name for name in ("zmq", "click", "rich") if not _is_there(name)]
+    lacks = f"ranks that are processes need {', '.join(wanted)}" if wanted else why_no_nccl()
+    if bench.device != "cuda" or lacks:
+        yield {"skipped": lacks if bench.device == "cuda" else "null devices have no NCCL"}
+        return
+    program, found = Path(__file__).with_name("gpu_ranks.py"), bench.out.with_suffix(".nccl.json")
+    command = [sys.executable, str(program), "--transport", "nccl", "--json", str(found)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode and not found.exists():
+        yield {"right": False, "status": done.returncode, "said": done.stderr[-2000:]}
+        return
+    yield json.loads(found.read_text())
 
 
 def digits(bench: Bench) -> Iterator[Line]:
@@ -320,7 +338,7 @@ def _chain(world: World, count: int, rounds: int, *, captured: bool, launched: b
     return statistics.median(times)
 
 
-CHECKS = (doctor, law1, ranks, digits, kernels, steps, chain, memory, capture, prediction, recording)
+CHECKS = (doctor, law1, ranks, nccl, digits, kernels, steps, chain, memory, capture, prediction, recording)
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """Two ranks that share one GPU: every operator of first light trains as torch does, and what a task costs.
 
     python benchmarks/gpu_ranks.py [--json FILE]          starts both ranks on CUDA; says so where there is no GPU
+    python benchmarks/gpu_ranks.py --transport nccl       the same on two GPUs, with exchanges that are calls of NCCL
     maniple run --device null --nodes 2 benchmarks/gpu_ranks.py       a rehearsal on null devices
 
 Each network is trained under several plans; losses and parameters are compared with torch's on the CPU in float64. The
@@ -13,6 +14,8 @@ import argparse
 import json
 import statistics
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -20,7 +23,8 @@ import torch.nn.functional as F
 
 import maniple as mp
 from maniple.process import environment
-from maniple.runtime.control.world import current
+from maniple.runtime.control.world import World, current
+from maniple.runtime.transports.fabric import Call
 
 STEPS, BATCH, CLASSES = 5, 8, 5
 TOLERANCE = 1e-9  # of float64; |a - b| <= TOLERANCE * max(1, max|b|)
@@ -111,18 +115,46 @@ def cost_per_task_us() -> float:
     return statistics.median(times)
 
 
+def exchanges_of(world: World) -> list[Call] | None:
+    """The calls that this rank begins from now on, of its transport's fabric; None where it has none."""
+    fabric = None if world.transport is None else world.transport.fabric
+    if fabric is None:
+        return None
+    begun, begin = list[Call](), fabric.begin
+
+    def note(call: Call, row: torch.Tensor, ended: Callable[[], None]) -> None:
+        begun.append(call)
+        begin(call, row, ended)
+
+    fabric.begin = note  # type: ignore[method-assign]
+    return begun
+
+
+def why_no_nccl() -> str:
+    """Say why exchanges cannot be calls of NCCL here; "" where they can."""
+    if not torch.distributed.is_nccl_available():
+        return "this torch has no NCCL"
+    count = torch.cuda.device_count()
+    return f"it takes two GPUs, one for each rank, and there is {count}" if count < 2 else ""
+
+
 def measure(told: Path | None) -> int:
     """Check and measure on this rank; rank 0 prints. Returns the exit status."""
+    world = current()
+    begun = exchanges_of(world)
     errors = {strategy: error_of(strategy) for strategy in PLANS}
     cost = cost_per_task_us()
-    right = all(error <= TOLERANCE for error in errors.values())
-    world = current()
+    right = all(error <= TOLERANCE for error in errors.values()) and (begun is None or bool(begun))
     if world.rank == 0:
         name = torch.cuda.get_device_name() if world.device == "cuda" else "null devices"
         print(f"{world.size} ranks on {name}: {cost:.1f} us a task")
         for strategy, error in errors.items():
             print(f"  {strategy:16s} largest error {error:.1e}   {'right' if error <= TOLERANCE else 'WRONG'}")
+        if begun is not None:
+            print(f"  {len(begun)} exchanges were calls of a fabric: {dict(Counter(call.kind for call in begun))}")
         found = {"device": name, "ranks": world.size, "task_us": cost, "errors": errors, "right": right}
+        if begun is not None:
+            found["calls"] = dict(Counter(call.kind for call in begun))
         if told is not None:
             told.write_text(json.dumps(found), encoding="utf-8")
     return 0 if right else 1
@@ -132,6 +164,7 @@ def main() -> int:
     """Run as a rank; or start two, where there is a GPU for them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--transport", default=None, help="of tiles, or nccl")
     given = parser.parse_args()
     if environment.read() is not None:
         if current().device == "cpu":
@@ -144,8 +177,12 @@ def main() -> int:
     from maniple.runtime.cluster.launcher import LaunchRequest
     from maniple.runtime.cluster.run import run
 
+    if given.transport == "nccl" and (reason := why_no_nccl()):
+        print(f"exchanges by NCCL were skipped: {reason}")
+        return 0
+    transport = {} if given.transport is None else {"transport": given.transport}
     arguments = () if given.json is None else ("--json", str(given.json.absolute()))
-    return run(LaunchRequest((__file__, *arguments), nodes=2, device="cuda"))
+    return run(LaunchRequest((__file__, *arguments), nodes=2, device="cuda", **transport))
 
 
 if __name__ == "__main__":

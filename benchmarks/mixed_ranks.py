@@ -10,20 +10,28 @@ does, and 56 are threads; so are their 16 agents:
     rank 0, 8, ...    a process each, started by its agent
 
 Control planes, sockets, proofs and tiles are those of every run. In a step a rank makes a call that all must agree on,
-exchanges a packed record with all, and sends a tile to the next rank. Told are the seconds from the last import to the
-last rank's join, the processor time of a step for each rank, the coordinator's part of it, and what its memory grew by.
+as a step of training does, waits for all at a fence that says whether anything failed, and sends a tile to the next
+rank. Apart from steps all exchange records, of which each rank reads every other's; no step of training does that.
+Told are the seconds from the last import to the last rank's join, the processor time of a step and of an exchange for
+each rank, the coordinator's part of both, and what its memory grew by: first with the ranks that are processes, as in
+every run, then with all. Ranks that are threads take turns at one interpreter lock, so they are woken more often the
+more of them a worker holds. With `--count` calls of Python functions and from Python are told in place of milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from maniple.process.environment import LaunchEnvironment
@@ -56,6 +64,7 @@ class Job:
         per_host: of each agent.
         processes: how many ranks are processes of their own.
         steps: how many they take.
+        counts: whether calls are counted, and no time.
         port: of the coordinator.
     """
 
@@ -63,6 +72,7 @@ class Job:
     per_host: int
     processes: int
     steps: int
+    counts: bool
     port: int = 0
 
     def is_process(self, rank: int) -> bool:
@@ -97,21 +107,47 @@ class Child(RankProcess):
         return True
 
 
+class Calls:
+    """How many functions were called by the threads that begin from now on, and by this one."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def _note(self, _frame: FrameType, event: str, _of: object) -> None:
+        if event in {"call", "c_call"}:
+            next(self._numbers)
+
+    def __call__(self) -> float:
+        """Give the number until now, as milliseconds are given."""
+        return next(self._numbers) / 1e3
+
+
 @dataclass
 class Watch:
-    """What a process notes of its ranks: when they joined, and its processor time from their first step to the last."""
+    """What a process notes of its ranks: when they joined, and what they took before steps, exchanges and the end.
+
+    Args:
+        ranks: how many.
+        reads: gives what they took until now.
+        alone: whether this is a process of one rank.
+    """
 
     ranks: int
+    reads: Callable[[], float]
+    alone: bool
     joined: list[float] = field(default_factory=list)
-    processor: list[float] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.line = threading.Barrier(self.ranks, lambda: self.processor.append(time.process_time()))
+        self.line = threading.Barrier(self.ranks, lambda: self.taken.append(self.reads()))
 
     def tell(self) -> None:
         """Print it."""
-        first, last = self.processor
-        tell({"joined": max(self.joined), "processor": last - first})
+        first, turn, last = self.taken
+        took = {"alone": self.alone, "steps": turn - first, "exchanges": last - turn}
+        tell({"joined": max(self.joined), "ranks": self.ranks, **took})
 
 
 def tell(what: dict[str, Any]) -> None:
@@ -134,22 +170,33 @@ def be_rank(job: Job, rank: int, watch: Watch) -> int:
         for step in range(job.steps + 1):  # the first opens connections, and is not counted
             if step == 1:
                 watch.line.wait()
-            client.call(f"step {step}", b"%d" % step)
-            parts = record.parts(client.gather(record.pack([rank, step])), "step")
-            if [part.integers() for part in parts] != [(other, step) for other in range(size)]:
-                raise ValueError(f"rank {rank}, step {step}: the parts of the ranks are not what they sent")
-            transport.send((rank + 1) % size, b"%d" % step, tile, step)
-            came = [each for each in transport.poll(None) if each.payload is not None]
-            while not came:
-                came = [each for each in transport.poll(None) if each.payload is not None]
-            if [(each.peer, each.header) for each in came] != [((rank - 1) % size, b"%d" % step)]:
-                raise ValueError(f"rank {rank}, step {step}: expected the tile of the rank before, got {came}")
+            take_step(client, transport, step, tile)
         watch.line.wait()
-        client.gather(b"done")
+        for number in range(job.steps):
+            parts = record.parts(client.gather(record.pack([rank, number])), "exchange")
+            if [part.integers() for part in parts] != [(other, number) for other in range(size)]:
+                raise ValueError(f"rank {rank}, exchange {number}: the parts of the ranks are not what they sent")
+        watch.line.wait()
+        client.greatest(b"done")
     finally:
         client.close()
         transport.close()
     return 0
+
+
+def take_step(client: CoordinatorClient, transport: ZmqTransport, step: int, tile: memoryview) -> None:
+    """Take a step: a call, a fence, and a tile to the next rank and from the one before."""
+    rank, size = transport.rank, transport.size
+    client.call(f"step {step}", b"%d" % step)
+    says = b"%08d" % (step * size + rank)
+    if client.greatest(says) != b"%08d" % (step * size + size - 1):
+        raise ValueError(f"rank {rank}, step {step}: what the fence says is not the greatest of what ranks said")
+    transport.send((rank + 1) % size, b"%d" % step, tile, step)
+    came = [each for each in transport.poll(None) if each.payload is not None]
+    while not came:
+        came = [each for each in transport.poll(None) if each.payload is not None]
+    if [(each.peer, each.header) for each in came] != [((rank - 1) % size, b"%d" % step)]:
+        raise ValueError(f"rank {rank}, step {step}: expected the tile of the rank before, got {came}")
 
 
 def be_process(job: Job, rank: int) -> int:
@@ -159,7 +206,7 @@ def be_process(job: Job, rank: int) -> int:
     import maniple  # noqa: F401 - what it takes, torch above all
 
     tell({"imported": time.monotonic()})
-    watch = Watch(1)
+    watch = Watch(1, Calls() if job.counts else time.process_time, alone=True)
     status = be_rank(job, rank, watch)
     watch.tell()
     return status
@@ -168,7 +215,8 @@ def be_process(job: Job, rank: int) -> int:
 def be_worker(job: Job, nodes: list[int]) -> int:
     """Be some agents, and those of their ranks that are threads."""
     ranks = [rank for node in nodes for rank in range(node * job.per_host, (node + 1) * job.per_host)]
-    watch = Watch(sum(not job.is_process(rank) for rank in ranks))
+    reads = Calls() if job.counts else time.process_time
+    watch = Watch(sum(not job.is_process(rank) for rank in ranks), reads, alone=False)
     tell({"imported": time.monotonic()})
 
     def be_thread(rank: int, process: ThreadProcess) -> None:
@@ -197,26 +245,36 @@ def be_worker(job: Job, nodes: list[int]) -> int:
         agent.start()
     for agent in agents:
         agent.join()
-    if len(watch.processor) == 2:
+    if len(watch.taken) == 3:
         watch.tell()
     return 0
 
 
 class TimedCoordinator:
-    """A coordinator, and the processor time of its process from the first counted step to the last."""
+    """A coordinator, and the processor time of its process in the counted steps, and in exchanges."""
 
     def __init__(self, inner: Coordinator) -> None:
         self.inner = inner
         self.first: float | None = None
+        self.turn: float | None = None
         self.last = 0.0
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Note when steps begin and end."""
-        if isinstance(event, Received) and isinstance(event.message, Call | Gather):
-            if self.first is None and isinstance(event.message, Call) and "step 1" in str(event.message):
-                self.first = time.process_time()
+        """Note when steps begin, and when exchanges begin and end."""
+        message = event.message if isinstance(event, Received) else None
+        if isinstance(message, Call | Gather):
             self.last = time.process_time()
+            if self.first is None and isinstance(message, Call) and message.sequence == 2:
+                self.first = self.last
+            if self.turn is None and isinstance(message, Gather) and not message.greatest:
+                self.turn = self.last
         return self.inner.handle(event, now)
+
+    def took(self) -> tuple[float, float]:
+        """Give the seconds of steps and of exchanges."""
+        if self.first is None or self.turn is None:
+            return 0.0, 0.0
+        return self.turn - self.first, self.last - self.turn
 
 
 @dataclass(frozen=True)
@@ -226,15 +284,21 @@ class Told:
     Args:
         status: its exit status.
         joined_s: seconds from the last import to the last join.
-        step_ms: processor time of a step for each rank, in all processes.
+        alone_ms: processor time of a step for each rank that is a process, the coordinator's included; 0 where none is.
+        step_ms: the same for all ranks.
         coordinator_ms: of this the coordinator's.
+        exchange_ms: likewise of an exchange, for all ranks.
+        coordinator_exchange_ms: likewise.
         grown_bytes: what its process grew by, for each rank.
     """
 
     status: int
     joined_s: float
+    alone_ms: float
     step_ms: float
     coordinator_ms: float
+    exchange_ms: float
+    coordinator_exchange_ms: float
     grown_bytes: float
 
 
@@ -267,12 +331,16 @@ def run(job: Job, workers: int) -> Told:
     imported = max(each["imported"] for each in said if "imported" in each)
     ends = [each for each in said if "joined" in each]
     steps = job.ranks * job.steps / 1e3
-    own = timed.last - (timed.last if timed.first is None else timed.first)
+    own, own_exchange = (0.0, 0.0) if job.counts else timed.took()
+    alone = [each["steps"] for each in ends if each["alone"]]
     return Told(
         status,
         max((each["joined"] for each in ends), default=imported) - imported,
-        (own + sum(each["processor"] for each in ends)) / steps,
+        1e3 * statistics.mean(alone) / job.steps + own / steps if alone else 0.0,
+        (own + sum(each["steps"] for each in ends)) / steps,
         own / steps,
+        (own_exchange + sum(each["exchanges"] for each in ends)) / steps,
+        own_exchange / steps,
         grown / job.ranks,
     )
 
@@ -285,22 +353,32 @@ def main() -> int:
     asked.add_argument("--workers", type=int, default=4)
     asked.add_argument("--processes", type=int, default=8)
     asked.add_argument("--steps", type=int, default=20)
+    asked.add_argument("--count", action="store_true", help="count calls, and take no times")
     asked.add_argument("--be", choices=["worker", "rank"], help=argparse.SUPPRESS)
     asked.add_argument("told", nargs="?", help=argparse.SUPPRESS)
     given = asked.parse_args()
     if given.be is not None:
         described, place = json.loads(given.told)
         return be_worker(Job(**described), place) if given.be == "worker" else be_process(Job(**described), place)
-    print("ranks agents processes  joined  step/rank  of it coordinator  coordinator grew/rank  status")
-    bad = False
+    unit = "  " if given.count else "ms"
+    print("                          step of a rank that is")
+    print("ranks agents processes  joined  a process  any  coordinator  exchange  coordinator  grew/rank  status")
+    bad, first = False, None
     for size in given.ranks:
-        job = Job(size, min(given.per_host, size), min(given.processes, size // 2), given.steps)
+        job = Job(size, min(given.per_host, size), min(given.processes, size // 2), given.steps, given.count)
         told = run(job, given.workers)
         print(
-            f"{size:5} {size // job.per_host:6} {job.processes:9} {told.joined_s:6.1f}s {told.step_ms:7.2f} ms "
-            f"{told.coordinator_ms:14.2f} ms {told.grown_bytes / 1024:18.1f} KiB {told.status:7}",
+            f"{size:5} {size // job.per_host:6} {job.processes:9} {told.joined_s:6.1f}s {told.alone_ms:7.2f} {unit} "
+            f"{told.step_ms:7.2f} {unit} {told.coordinator_ms:7.2f} {unit} {told.exchange_ms:7.2f} {unit} "
+            f"{told.coordinator_exchange_ms:7.2f} {unit} "
+            f"{told.grown_bytes / 1024:6.1f} KiB {told.status:7}",
             flush=True,
         )
+        first = first or told
+        if told is not first:
+            alone = f"{told.alone_ms / first.alone_ms:.2f}" if first.alone_ms else "-"
+            both = f"{alone} (processes) and {told.step_ms / first.step_ms:.2f} (all)"
+            print(f"a step takes {both} times that of {given.ranks[0]} ranks", flush=True)
         bad = bad or told.status != 0
     return int(bad)
 

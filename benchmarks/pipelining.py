@@ -2,11 +2,15 @@
 
     python benchmarks/pipelining.py                    all models; writes the table into docs/explanation/pipelines.md
     python benchmarks/pipelining.py --print mlp gpt    some, and prints their rows alone
+    python benchmarks/pipelining.py --chosen           a pipeline that a search chose, beside the best plan without one
 
 Sides take turns on two processes of one core each, a few steps at a time, and every figure is a median over rounds. Two
 stages are one for each process; four are two for each, in turn or in a V as the order has it. Beside them is Maniple on
 one process of one core, from which follows what the order allows: two balanced stages and m micro-batches take
 (m + 1) / 2m of it.
+
+`--chosen` has four LSTM layers, 1024 wide, for which `antichain` chooses a pipeline on two processes of one host; the
+best plan without one is the one that it simulated fastest of those.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any
 import click
 import torch
 import torch.distributed as dist
+from pipeline_search import layers
 from training import torch_modes
 from training.models import RACES, Race
 from training.torch_modes import RATE, Step
@@ -33,6 +38,8 @@ import maniple as mp
 from maniple.runtime.control.world import World
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.segmentation.antichain import Antichain
+from maniple.strategies.segmentation.finalists import TRIED, rivals
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "pipelines.md"
 BEGIN, END = "<!-- benchmarks/pipelining.py: begin -->", "<!-- benchmarks/pipelining.py: end -->"
@@ -44,6 +51,9 @@ ORDERS = {2: ("gpipe", "1f1b"), 4: ("interleaved_1f1b", "zbv")}
 OURS = {"zbv": "v_zb"}
 """What orders of torch's are called here, where that is another name."""
 NAMES = ("cnn", "mlp", "lstm", "gpt")
+LAYERS, BATCH, WIDTH, STEPS = 4, 16, 1024, 8
+"""LSTM layers, samples of a step, features, and places of a sample."""
+CHOSEN_HEAD = "| model | plan | simulated ms | ms | of the best without a pipeline |\n|---|---|---|---|---|"
 
 
 def pipeline_plan(race: Race, graph: mp.Graph, machine: mp.Machine, stages: int, order: str, parts: int) -> mp.Plan:
@@ -96,16 +106,50 @@ def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]
     return found
 
 
-def raced(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]]:
-    """Start the processes of one race, and read what the first found."""
+def chosen(options: dict[str, Any]) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Be a process of the race of a pipeline that a search chose: what sides took, and what they were predicted to."""
+    torch.set_num_threads(1)
+    world, graph = mp.world(), layers(LAYERS, BATCH, WIDTH, STEPS)
+    problem = Problem(graph, mp.Machine.detect())
+    plan = Antichain().plan(problem)
+    told = dict(dict(plan.explanation)[""])
+    whole = {rival.name: rival.plan for rival in rivals(problem, []) if TRIED + rival.name in told}
+    best = min(whole, key=lambda name: float(str(told[TRIED + name])))
+    plans = {str(told["found by"]): plan, best: whole[best]}
+    x, y = (torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+
+    def meet(number: int) -> int:
+        return int(world.control.gather(str(number).encode())[0])
+
+    with ExitStack() as trainers:
+        sides: dict[str, Step] = {}
+        for name, each in plans.items():
+            trainer = trainers.enter_context(mp.Trainer(graph, each, optimizer=mp.SGD(lr=RATE, momentum=0.9)))
+            sides[name] = lambda trainer=trainer: trainer.step(x, y)  # type: ignore[misc]
+        found = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
+    return found, {name: 1e3 * float(str(told[TRIED + name])) for name in plans}
+
+
+def chosen_rows(times: dict[str, list[float]], predicted: dict[str, float]) -> list[str]:
+    """A row for the plan that was chosen, and one for the best without a pipeline."""
+    *_, best = times
+    lines = []
+    for name, own in times.items():
+        ratio = statistics.median(a / b for a, b in zip(times[best], own, strict=True))
+        told = f"{predicted[name]:.1f} | {statistics.median(own):.1f} | {ratio:.2f}"
+        lines.append(f"| {LAYERS} LSTM layers, {WIDTH} wide, {BATCH} x {STEPS} | {name} | {told} |")
+    return lines
+
+
+def raced(name: str, stages: int, options: dict[str, Any]) -> Any:
+    """Start the processes of one race, and read what the first found; no name is the pipeline that a search chose."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.json"
         told = {**options, "port": free_port()}
         own = [__file__, "--be", json.dumps([name, stages, told]), "--target", str(target)]
         launch = ["-m", "maniple.cli", "run", "--nodes", "2", "--cores", "1"]
         subprocess.run([sys.executable, *launch, *own], check=True, stdout=subprocess.DEVNULL)
-        found: dict[str, list[float]] = json.loads(target.read_text())
-        return found
+        return json.loads(target.read_text())
 
 
 def free_port() -> int:
@@ -138,15 +182,21 @@ def rows(name: str, stages: int, parts: int, times: dict[str, list[float]]) -> l
 @click.option("--seconds", default=1.0, show_default=True, help="how long a turn takes at least")
 @click.option("--stages", type=click.Choice(["2", "4"]), help="two or four stages alone")
 @click.option("--print", "alone", is_flag=True, help="print the rows and leave the page as it is")
+@click.option("--chosen", "search", is_flag=True, help="race the pipeline that a search chose")
 @click.option("--be", "told", hidden=True, help="be a process of a race")
 @click.option("--target", hidden=True, help="where that tells what it found")
-def main(names: tuple[str, ...], told: str | None, target: str | None, *, alone: bool, **options: Any) -> None:
+def main(
+    names: tuple[str, ...], told: str | None, target: str | None, *, alone: bool, search: bool, **options: Any
+) -> None:
     """Measure, and write the table between its marks on the page."""
     if told is not None and target is not None:
         name, count, given = json.loads(told)
-        found = be(name, count, given)
+        found = be(name, count, given) if name else chosen(given)
         if mp.world().rank == 0:
             Path(target).write_text(json.dumps(found))
+        return
+    if search:
+        print(CHOSEN_HEAD, *chosen_rows(*raced("", 2, options)), sep="\n")
         return
     lines = [HEAD]
     print(HEAD)

@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -95,7 +96,12 @@ def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> S
         def search(graph: mp.Graph) -> mp.Plan:
             if not measured:
                 return mp.search(graph, machine, strategy=strategy, semantics=semantics)
-            return mp.search(graph, machine, strategy=strategy, budget=budget, seed=0, costs="measured")
+            began = time.perf_counter()
+            plan = mp.search(graph, machine, strategy=strategy, budget=budget, seed=0, costs="measured")
+            if first:
+                terms = "".join(f", {term} {value}" for term, value in dict(plan.explanation)[""])
+                print(f"{strategy} of {budget:g} s took {time.perf_counter() - began:.1f} s{terms}", file=sys.stderr)
+            return plan
 
         return search
 

@@ -177,6 +177,18 @@ def gloo_group(store: Any, rank: int, size: int, interface: str) -> Any:
     return gloo(store, rank, size, options)
 
 
+def nccl_group(store: Any, rank: int, size: int, device: torch.device) -> Any:
+    """A group of NCCL whose members are connected: without that the first call would wait for all of them."""
+    nccl: Any = torch.distributed.ProcessGroupNCCL
+    options = nccl.Options()
+    options._timeout = timedelta(days=365)  # noqa: SLF001
+    group = nccl(store, rank, size, options)
+    with torch.cuda.device(device):
+        collective(group, rank, "all_reduce", torch.zeros(1, device=device), "+", 0).wait()
+        torch.cuda.current_stream(device).synchronize()
+    return group
+
+
 _NOBODY_SENDS = 0x7FFF
 """A tag that no message has."""
 

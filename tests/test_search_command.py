@@ -46,6 +46,7 @@ def number():
     return 3
 """
 
+PIPEDREAM = ("--machine", "cpu:2", "--strategy", "pipedream", "--semantics")
 KEYS = [
     "strategy",
     "model",
@@ -184,6 +185,11 @@ def test_a_models_file_imports_what_lies_beside_it(
         (["digits_cnn", "--machine", "cpu:2", "--batch", "0"], "--batch: expected at least 1 sample"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "lots"], "--memory: expected more than 0 bytes"),
         (["digits_cnn", "--machine", "cpu:2", "--memory", "1KiB"], "stands in the way"),
+        (["digits_cnn", *PIPEDREAM, "weights=stahs"], "got 'stahs'; did you mean 'stash'"),
+        (
+            ["mlp", *PIPEDREAM[2:], "weights=stash", "--machine", "cpu:1"],
+            "expected a machine with at least 2 processors",
+        ),
         (["digits_cnn"], "--machine"),
         (["missing.py:small", "--machine", "cpu:2"], "the file missing.py does not exist"),
         (["MODEL:smal", "--machine", "cpu:2"], "did you mean 'small'"),
@@ -305,10 +311,10 @@ def test_measuring_is_not_counted_as_searching(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     class Slow:
-        def survey(self) -> None:
+        def survey(self, within_s: float) -> None:
             now[0] += 60.0
 
-        def side_by_side(self, plans: Sequence[Plan]) -> None:
+        def side_by_side(self, plans: Sequence[Plan], within_s: float) -> None:
             now[0] += 30.0 * len(plans)
             if interrupted:
                 raise KeyboardInterrupt

@@ -177,7 +177,7 @@ class Graph(
 
     def producer(self, tensor: int) -> Node | None:
         """The node that writes a tensor; None for inputs and parameters."""
-        return next((node for node in self._nodes if tensor in node.results), None)
+        return self._producers.get(tensor)
 
     def differentiated_tensors(self) -> frozenset[int]:
         """The tensors whose gradient a training step computes: on a path from a trained parameter to the loss."""

@@ -28,6 +28,7 @@ class GraphWriter(AbstractBuilder):
         self.name = name
         self._table = TensorTable(self, name)
         self._nodes: list[Node] = []
+        self._producers: dict[int, Node] = {}  # by tensor
         self._bound: list[BoundRule] = []
         self._outputs: dict[str, int] = {}
         self._assignments: dict[int, int] = {}
@@ -166,7 +167,9 @@ class GraphWriter(AbstractBuilder):
             places.append(own.id)
         results = self._results(label, operator, bound, operator.result_dtypes(dtypes, label))
         ids = (*(None if info is None else info.id for info in given), *places, *absent)
-        self._nodes.append(Node(len(self._nodes), label, operator, ids, tuple(result.id for result in results)))
+        node = Node(len(self._nodes), label, operator, ids, tuple(result.id for result in results))
+        self._nodes.append(node)
+        self._producers.update(dict.fromkeys(node.results, node))
         self._bound.append(bound)
         return tuple(self._table.handle(result) for result in results)
 

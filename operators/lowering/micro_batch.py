@@ -153,7 +153,7 @@ class MicroBatches:
         }
         for part in (0, self.count - 1):
             table = bound.table((1,) * len(bound.factors), (name, self._scaled(part, found[0].extent)))
-            for role, tensors in table.axes.items():
+            for role, tensors in table.parts.axes.items():
                 for number, dimensions in enumerate(tensors):
                     cut = [axis for axis, (factor, _) in enumerate(dimensions or ()) if factor == place]
                     shape = shapes[role][number] or ()

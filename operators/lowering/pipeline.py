@@ -22,7 +22,7 @@ from maniple.operators.pipeline_order.flush import sequential
 from maniple.operators.pipeline_order.lockstep import in_lockstep
 from maniple.operators.pipeline_order.stage_graph import StageGraph
 from maniple.operators.plan.pipeline_plan import stages_of
-from maniple.operators.plan.version_semantics import version_rule
+from maniple.operators.plan.version_semantics import rule_of
 from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def pipeline_of(order: PipelineOrder | None, graph: Graph, plan: Plan) -> Pipeli
         # Without turns what is computed again would be so right after forward, and kept until backward; and the working
         # copies of all weights would be made when the step begins.
         return Pipeline(sequential(StageGraph.chain(1), 1), dict.fromkeys(names, 0), MicroBatches(graph), recomputed)
-    parts, rule = MicroBatches(graph, order.micro_batches), version_rule(dict(plan.semantics))
+    parts, rule = MicroBatches(graph, order.micro_batches), rule_of(plan)
     return Pipeline(order, stages_of(plan.stages, names), parts, recomputed, rule, flow_degrees(plan))
 
 
 def flow_degrees(plan: Plan) -> dict[str, Degrees]:
     """Of a plan without a flush the degrees of the operators that are split, by name; of others none."""
-    if version_rule(dict(plan.semantics)) is None:
+    if rule_of(plan) is None:
         return {}
     degrees = {name: tuple(degree for _, degree in own.degrees) for name, own in plan.operators}
     return {name: own for name, own in degrees.items() if any(degree > 1 for degree in own)}
@@ -196,7 +196,7 @@ class Passes:
         for turn in range(count):
             forward, backward = list[Pass](), list[Pass]()
             for stage in stages:
-                part = (turn + rule.ahead(stage, len(stages))) % count if rule.adds else turn
+                part = (turn + rule.ahead(stage, len(stages), count)) % count if rule.adds else turn
                 forward += self._of_stage(stage, "F", part)
                 if part == count - 1:
                     own = [node for node in following if self._pipeline.stages[node.name] == stage]

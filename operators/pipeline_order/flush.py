@@ -75,7 +75,7 @@ def gpipe(graph: StageGraph, micro_batches: int) -> PipelineOrder:
         graph: the stages.
         micro_batches: how many.
     """
-    return _alternating(graph, micro_batches, dict.fromkeys(graph.single("gpipe"), micro_batches))
+    return alternating(graph, micro_batches, dict.fromkeys(graph.single("gpipe"), micro_batches))
 
 
 def one_forward_one_backward(graph: StageGraph, micro_batches: int) -> PipelineOrder:
@@ -89,7 +89,7 @@ def one_forward_one_backward(graph: StageGraph, micro_batches: int) -> PipelineO
         graph: the stages.
         micro_batches: how many.
     """
-    return _alternating(graph, micro_batches, {stage: graph.heights[stage] for stage in graph.single("1f1b")})
+    return alternating(graph, micro_batches, {stage: graph.heights[stage] for stage in graph.single("1f1b")})
 
 
 def early_backward(graph: StageGraph, micro_batches: int) -> PipelineOrder:
@@ -102,11 +102,17 @@ def early_backward(graph: StageGraph, micro_batches: int) -> PipelineOrder:
         micro_batches: how many.
     """
     leads = {stage: 2 * graph.heights[stage] - 1 for stage in graph.single("early_backward")}
-    return _alternating(graph, micro_batches, leads)
+    return alternating(graph, micro_batches, leads)
 
 
-def _alternating(graph: StageGraph, micro_batches: int, leads: dict[int, int]) -> PipelineOrder:
-    """Forward of the first micro-batches, then backward and forward in turn; a lead for each stage."""
+def alternating(graph: StageGraph, micro_batches: int, leads: dict[int, int]) -> PipelineOrder:
+    """Forward of the first micro-batches, then backward and forward in turn.
+
+    Args:
+        graph: the stages.
+        micro_batches: how many.
+        leads: by stage how many are first; a lane each, in their order.
+    """
     lanes = tuple(tuple(_stage_actions(stage, lead, micro_batches)) for stage, lead in leads.items())
     return PipelineOrder(lanes, graph.stages, micro_batches)
 

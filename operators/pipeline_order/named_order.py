@@ -31,6 +31,10 @@ ORDERS: Final[Mapping[str, OrderFunction]] = {
 
 ASYNCHRONOUS: Final = "asynchronous"
 """The order without a flush: 1F1B, in which mini-batches follow each other; a rule of versions comes with it."""
+EARLY: Final = "asynchronous_early"
+"""The same with more micro-batches in flight, which hides transfers; for rules that add up the gradients of several."""
+WITHOUT_FLUSH: Final = (ASYNCHRONOUS, EARLY)
+"""The orders that a rule of versions comes with."""
 ITS_RULES: Final = (
     "pipedream",
     "stash",
@@ -56,8 +60,8 @@ def named_order(name: str, graph: StageGraph, micro_batches: int) -> PipelineOrd
     Raises:
         RequestError: there is no such order, or it is not for such stages.
     """
-    if name == ASYNCHRONOUS:
-        return _asynchronous(graph, micro_batches)
+    if name in WITHOUT_FLUSH:
+        return _asynchronous(name, graph, micro_batches)
     if name in ITS_RULES:
         raise RequestError(
             f"order {name!r} has no flush: batches are computed with weights of steps before; write order "
@@ -68,7 +72,7 @@ def named_order(name: str, graph: StageGraph, micro_batches: int) -> PipelineOrd
     return ORDERS[name](graph, micro_batches)
 
 
-def _asynchronous(graph: StageGraph, micro_batches: int) -> PipelineOrder:
+def _asynchronous(name: str, graph: StageGraph, micro_batches: int) -> PipelineOrder:
     """The order without a flush: forward of each stage goes on while backward comes back, mini-batch after mini-batch.
 
     Lane i of p goes backward with the micro-batch that it went forward with p - 1 - i before; in which run, and with
@@ -77,6 +81,9 @@ def _asynchronous(graph: StageGraph, micro_batches: int) -> PipelineOrder:
         lane 0    F0 .  F1 .  F2 B0 F3 B1 ...
         lane 1    .  F0 .  F1 B0 F2 B1 F3 ...
         lane 2    .  .  F0 B0 F1 B1 F2 B2 ...
+
+    Early, with m micro-batches, it has min(p - 1 - i, m - p) more before.
     """
-    graph.single(ASYNCHRONOUS)
-    return flush.one_forward_one_backward(graph, micro_batches)
+    more = max(0, micro_batches - graph.stages) if name == EARLY else 0
+    leads = {stage: graph.heights[stage] + min(graph.heights[stage] - 1, more) for stage in graph.single(name)}
+    return flush.alternating(graph, micro_batches, leads)

@@ -17,6 +17,14 @@ micro-batches, of which a capital is of the mini-batch that began in this run, a
     stage 1   b0 f2 b1 f3 b2 F0 b3 F1
     stage 2   b0 f1 b1 f2 b2 f3 b3 F0
 
+So a micro-batch has as many turns from its forward at a stage to its backward there as stages are left, and what tiles
+take on their way makes every turn longer. *Early*, with more micro-batches than stages, a stage is further ahead, by as
+many turns as there are more, and at most as stages follow it:
+
+    stage 0   b0 F0 b1 F1 b2 F2 b3 F3
+    stage 1   b0 f3 b1 F0 b2 F1 b3 F2
+    stage 2   b0 f1 b1 f2 b2 f3 b3 F0
+
 What the next run reads, the gradients of one rule and the last forward of another, a stage computes last, for it leaves
 as the next run begins; so the stage that reads it need not wait for a pass more.
 
@@ -56,6 +64,7 @@ class VersionRule:
         keeps: whether a pass that comes runs later reads the same version, which has grown older.
         predicts: whether what is read is predicted; the name is then that of a predictor.
         adds: whether an update has the gradients of several micro-batches, at least as many as there are stages.
+        early: whether more of these are in flight than stages are left, so that tiles have time on their way.
     """
 
     name: str
@@ -63,6 +72,7 @@ class VersionRule:
     keeps: bool = False
     predicts: bool = False
     adds: bool = False
+    early: bool = False
 
     def age(self, stage: int, stages: int, behind: int) -> int:
         """The age of what a pass reads, so many runs after its mini-batch began."""
@@ -76,13 +86,14 @@ class VersionRule:
         """How many runs after a mini-batch began a stage has backward of it, and updates its weights."""
         return 1 if self.adds else lag(stage, stages)
 
-    def begins(self, stage: int, stages: int, part: int) -> int:
-        """How many runs after a mini-batch began a stage has forward of one of its micro-batches."""
-        return int(self.adds and part >= self.ahead(stage, stages))
+    def begins(self, stage: int, stages: int, part: int, parts: int) -> int:
+        """How many runs after a mini-batch of some micro-batches began a stage has forward of one of them."""
+        return int(self.adds and part >= self.ahead(stage, stages, parts))
 
-    def ahead(self, stage: int, stages: int) -> int:
+    def ahead(self, stage: int, stages: int, parts: int) -> int:
         """How many turns before backward of a micro-batch a stage has forward of it: so many are in flight after it."""
-        return lag(stage, stages) + self.adds
+        follow = lag(stage, stages)
+        return follow + self.adds + (min(follow, parts - stages) if self.early else 0)
 
     def versions(self, stage: int, stages: int) -> int:
         """How many versions a stage keeps of a weight that both passes read."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS
+from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS, EARLY, WITHOUT_FLUSH
 from maniple.operators.pipeline_order.version_rule import RULES, predicted
 from maniple.operators.training.prediction import PREDICTORS, check_optimizer
 from maniple.process.error import RequestError, nearest
@@ -41,6 +42,14 @@ def version_rule(semantics: Mapping[str, str]) -> VersionRule | None:
     if name is None:
         return None
     return RULES[name] if name in RULES else predicted(name)
+
+
+def rule_of(plan: Plan) -> VersionRule | None:
+    """The rule of a plan, early if its order is; None where every step sees all updates before it."""
+    rule = version_rule(dict(plan.semantics))
+    if rule is None or plan.pipeline is None or plan.pipeline.order != EARLY:
+        return rule
+    return replace(rule, early=True)
 
 
 def weight_copies(rule: VersionRule, stage: int, stages: int) -> int:
@@ -90,14 +99,14 @@ def check_versions(plan: Plan, graph: Graph) -> None:
     """
     name = dict(plan.semantics).get(WEIGHTS)
     order = None if plan.pipeline is None else plan.pipeline.order
-    if (name is None) and order == ASYNCHRONOUS:
+    if (name is None) and order in WITHOUT_FLUSH:
         raise RequestError(
-            f"plan: semantics.{WEIGHTS}: missing; order {ASYNCHRONOUS!r} has no flush, so the plan must say which "
+            f"plan: semantics.{WEIGHTS}: missing; order {order!r} has no flush, so the plan must say which "
             f"weights are read: {', '.join(version_names())}"
         )
     if name is None:
         return
-    if order != ASYNCHRONOUS:
+    if order not in WITHOUT_FLUSH:
         found = "no pipeline" if order is None else f"order {order!r}, which has a flush"
         raise RequestError(
             f"plan: semantics.{WEIGHTS}: {name} is a rule of order {ASYNCHRONOUS!r}; got {found}: leave the rule out, "
@@ -109,6 +118,11 @@ def check_versions(plan: Plan, graph: Graph) -> None:
             f"{len(plan.stages)}"
         )
     _check_parts(name, 1 if plan.pipeline is None else plan.pipeline.micro_batches, len(plan.stages))
+    if order == EARLY and not (name in RULES and RULES[name].adds):
+        raise RequestError(
+            f"plan: pipeline.order: expected {ASYNCHRONOUS!r} beside semantics.{WEIGHTS} {name}, which has a "
+            f"mini-batch for each stage in flight; got {EARLY!r}: 2bw has more micro-batches in flight early"
+        )
     semantics = dict(plan.semantics)
     if semantics.get("precision") not in {None, "float32"}:
         raise RequestError(

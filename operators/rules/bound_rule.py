@@ -299,15 +299,7 @@ def _table(bound: BoundRule, degrees: tuple[int, ...], within: Within | None) ->
         if low:  # what only the first part uses, this one does not
             operands = [(p, None if p.joins == within[0] else shape) for p, shape in operands]
     found = parts_of(bound, splits, tuple(shape for _, shape in operands))
-    return TileTable(
-        found.factors,
-        found.ranges,
-        found.axes,
-        found.joins,
-        found.padding,
-        tuple(bound.folds(result, parts) for result in range(len(rule.results))),
-        found.gathered,
-    )
+    return TileTable(found, tuple(bound.folds(result, parts) for result in range(len(rule.results))))
 
 
 def parts_of(bound: BoundRule, splits: Splits, shapes: tuple[Shape | None, ...] | None = None) -> Parts:

@@ -57,22 +57,12 @@ class TileTable:
     """The tiles of a split, row-major over the factors, the empty ones included.
 
     Args:
-        factors: the factors' names, in rule order.
-        ranges: by factor, the range of each part.
-        axes: by role and place, what the parts use of a tensor; None where it is absent.
-        joins: by place of an operand that only the first part of a factor uses, the place of that factor.
-        padding: for every halo dimension the place of its factor, and by part the rows (below, above) that are added.
+        parts: what the parts of its factors use.
         folds: for every result the operation by which tiles fold into it; None where each writes a part of its own.
-        gathered: the factors along which another operand's values pick.
     """
 
-    factors: tuple[str, ...]
-    ranges: tuple[tuple[Range, ...], ...]
-    axes: Mapping[TensorRole, Sequence[Axes | None]]
-    joins: Mapping[int, int]
-    padding: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    parts: Parts
     folds: tuple[str | None, ...]
-    gathered: tuple[str, ...]
     index: Table = field(init=False, repr=False)
     """By tile, the part of every factor."""
     busy: Column = field(init=False, repr=False)
@@ -85,9 +75,9 @@ class TileTable:
 
     def __post_init__(self) -> None:
         """Number the tiles."""
-        index = row_major([len(parts) for parts in self.ranges])
+        index = row_major([len(parts) for parts in self.parts.ranges])
         there = np.ones(len(index), dtype=bool)
-        for place, parts in enumerate(self.ranges):
+        for place, parts in enumerate(self.parts.ranges):
             there &= np.asarray([low < high for low, high in parts])[index[:, place]]
         object.__setattr__(self, "index", index)
         object.__setattr__(self, "busy", np.flatnonzero(there))
@@ -107,7 +97,7 @@ class TileTable:
         """What every tile uses of a tensor of so many axes, from 0 to 0 on each where it does not use it."""
         if (role, place) not in self._whole:
             found = np.zeros((len(self.index), axes, 2), dtype=np.int64)
-            if self.axes[role][place] is not None:
+            if self.parts.axes[role][place] is not None:
                 bounds, numbers = self.used(role, place)
                 found[numbers] = bounds
             self._whole[role, place] = found
@@ -122,8 +112,8 @@ class TileTable:
     def _find_alike(self) -> tuple[Column, Column]:
         label = np.zeros(len(self.index), dtype=np.int64)
         # The first part of these uses other operands, or less of them, than the next.
-        special = {*self.joins.values(), *(factor for factor, _ in self.padding)}
-        for place, parts in enumerate(self.ranges):
+        special = {*self.parts.joins.values(), *(factor for factor, _ in self.parts.padding)}
+        for place, parts in enumerate(self.parts.ranges):
             part = self.index[:, place]
             sizes = [high - low for low, high in parts]
             label = label * 2 + (np.asarray(sizes)[part] != sizes[0])
@@ -132,19 +122,19 @@ class TileTable:
         return first, which
 
     def _find_used(self, role: TensorRole, place: int) -> tuple[Bounds, Column]:
-        index, axes = self.index[self.busy], self.axes[role][place] or ()
+        index, axes = self.index[self.busy], self.parts.axes[role][place] or ()
         bounds = np.empty((len(index), len(axes), 2), dtype=np.int64)
         for axis, (factor, parts) in enumerate(axes):
             table = np.asarray(parts, dtype=np.int64)
             bounds[:, axis] = table[0] if factor is None else table[index[:, factor]]
         there = (bounds[:, :, 1] > bounds[:, :, 0]).all(axis=1)
-        if role.startswith("operand") and place in self.joins:
-            there &= index[:, self.joins[place]] == 0
+        if role.startswith("operand") and place in self.parts.joins:
+            there &= index[:, self.parts.joins[place]] == 0
         return bounds[there], self.busy[there]
 
     def _tile(self, number: int) -> Tile:
         index = tuple(self.index[number].tolist())
-        return tile_of(self, index, index)
+        return tile_of(self.parts, index, index)
 
 
 @final
@@ -181,34 +171,32 @@ class Tiles(OnDemand[Tile]):
         return self._table
 
 
-def tile_of(table: Parts | TileTable, index: tuple[int, ...], rows: tuple[int, ...]) -> Tile:
+def tile_of(parts: Parts, index: tuple[int, ...], rows: tuple[int, ...]) -> Tile:
     """One tile.
 
     Args:
-        table: what the parts of factors use.
+        parts: what the parts of factors use of every tensor.
         index: by factor, which part of its split it has.
-        rows: by factor, which part of the table that is.
+        rows: by factor, which row of the parts that is.
     """
     return Tile(
         index,
-        table.factors,
-        tuple([parts[part] for parts, part in zip(table.ranges, rows, strict=True)]),
-        _operands(table, "operand", index, rows),
-        _operands(table, "operand_gradient", index, rows),
-        tuple([_rect(axes or (), rows) for axes in table.axes["result"]]),
-        tuple([_rect(axes or (), rows) for axes in table.axes["saved"]]),
-        tuple([added[rows[factor]] for factor, added in table.padding]),
-        table.gathered,
+        parts.factors,
+        tuple([own[part] for own, part in zip(parts.ranges, rows, strict=True)]),
+        _operands(parts, "operand", index, rows),
+        _operands(parts, "operand_gradient", index, rows),
+        tuple([_rect(axes or (), rows) for axes in parts.axes["result"]]),
+        tuple([_rect(axes or (), rows) for axes in parts.axes["saved"]]),
+        tuple([added[rows[factor]] for factor, added in parts.padding]),
+        parts.gathered,
     )
 
 
-def _operands(
-    table: Parts | TileTable, role: TensorRole, index: tuple[int, ...], rows: tuple[int, ...]
-) -> tuple[Rect | None, ...]:
+def _operands(parts: Parts, role: TensorRole, index: tuple[int, ...], rows: tuple[int, ...]) -> tuple[Rect | None, ...]:
     """What a tile uses of each operand; None where it does not use it."""
-    later = {place for place, factor in table.joins.items() if index[factor]}
+    later = {place for place, factor in parts.joins.items() if index[factor]}
     return tuple(
-        [None if axes is None or place in later else _rect(axes, rows) for place, axes in enumerate(table.axes[role])]
+        [None if axes is None or place in later else _rect(axes, rows) for place, axes in enumerate(parts.axes[role])]
     )
 
 

@@ -224,7 +224,7 @@ class Coordinator:
     def _gather(self, rank: int, message: Gather, now: float) -> list[Instruction]:
         outcome = self._agreement.gather(rank, message.payload)
         if isinstance(outcome, tuple):
-            return self._to_all(Gathered(message.sequence, outcome))
+            return self._to_all(Gathered(message.sequence, (max(outcome),) if message.greatest else outcome))
         return self._blame(outcome, now)
 
     def _handle_failure(self, rank: int, message: Failed, now: float) -> list[Instruction]:

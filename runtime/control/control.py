@@ -59,6 +59,17 @@ class Control(ABC):
             RunError: the payload is larger than a message carries.
         """
 
+    def greatest(self, payload: bytes) -> bytes:
+        """Exchange bytes with all ranks; returns the greatest, as bytes compare, once the last one is there.
+
+        What a rank takes for it does not depend on how many there are.
+
+        Raises:
+            RankStopped: the run was stopped.
+            RunError: the payload is larger than a message carries.
+        """
+        return max(self.gather(payload))
+
     @abstractmethod
     def fail(self, where: str, text: str) -> None:
         """Say that this rank cannot go on; all others are stopped.

@@ -167,6 +167,18 @@ class CoordinatorClient(Control):
 
     def gather(self, payload: bytes) -> list[bytes]:
         """Send a part, and wait for all."""
+        return self._exchange(payload, self._launch.world_size, greatest=False)
+
+    def greatest(self, payload: bytes) -> bytes:
+        """Send a part, and wait for the greatest."""
+        return self._exchange(payload, 1, greatest=True)[0]
+
+    def _exchange(self, payload: bytes, wanted: int, *, greatest: bool) -> list[bytes]:
+        """Send a part, and wait for so many of all.
+
+        Raises:
+            RunError: other ranks want another number.
+        """
         most = (MAX_MESSAGE - 4096) // self._launch.world_size - 16
         if len(payload) > most:
             raise RunError(
@@ -177,12 +189,18 @@ class CoordinatorClient(Control):
             self._check()
             self._gathers += 1
             sequence = self._gathers
-            self._outbox.append(Gather(sequence, bytes(payload)))
+            self._outbox.append(Gather(sequence, bytes(payload), greatest))
         self._alarm.ring()
         with self._headway.waiting(), self._changed:
             self._changed.wait_for(lambda: sequence in self._gathered or self._reason is not None)
             self._check()
-            return list(self._gathered.pop(sequence))
+            found = list(self._gathered.pop(sequence))
+        if len(found) != wanted:
+            raise RunError(
+                f"rank {self._launch.rank}: expected {wanted} parts of exchange {sequence}, got {len(found)}: other "
+                "ranks want the greatest where this one wants all, or all; they do not run the same program"
+            )
+        return found
 
     def fail(self, where: str, text: str, *, request: bool = False) -> None:
         """Tell the coordinator that this rank cannot go on.
@@ -274,8 +292,9 @@ class CoordinatorClient(Control):
             last_round = self._closing and self._farewell
             sent = False
             while self._outbox:
-                socket.send_multipart(frames(encode(self._outbox.popleft())), zmq.NOBLOCK)
-                sent = True
+                message = self._outbox.popleft()
+                socket.send_multipart(frames(encode(message)), zmq.NOBLOCK)
+                sent = not isinstance(message, Gather)  # whoever waits for its answer makes no call before
             if last_round:
                 return
             now = self._clock()

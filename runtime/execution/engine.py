@@ -45,10 +45,11 @@ class CopyEngine:
         rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
         rank 1 -> 0   push 0', (header alone), ...
 
-    What leaves a device is staged in a pinned row until it is sent. Rows are bounded: a push waits until others have
-    gone, but not the head of a queue, for which those behind it may wait. Within the rank rows are bounded apart: those
-    go without anybody's release, and a peer may wait for what they bring. Rows of what arrives are bounded by the
-    sender's credit, for bytes count as landed once they lie on the device.
+    A transport that lets go of what has left gets large tiles of the host on loan: their pushes end then. What leaves a
+    device is staged in a pinned row until it is sent. Rows are bounded: a push waits until others have gone, but not
+    the head of a queue, for which those behind it may wait. Within the rank rows are bounded apart: those go without
+    anybody's release, and a peer may wait for what they bring. Rows of what arrives are bounded by the sender's credit,
+    for bytes count as landed once they lie on the device.
 
     All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`. Under a
     stepper it takes turns in place of a thread. A turn costs what has changed, however many peers there are.
@@ -220,9 +221,8 @@ class CopyEngine:
     def _grant(self, arrival: Incoming) -> None:
         """Release the destination of a push."""
         arrival.released = True
-        peer = self._peers[arrival.peer]
         self._touched[arrival.peer] = None
-        peer.grant()
+        self._peers[arrival.peer].grant()
 
     def _go(self, push: Outgoing) -> None:
         """Set a push out: its source is there, or will be after what the movement comes after."""
@@ -258,8 +258,7 @@ class CopyEngine:
                 self.peak_staged = max(self.peak_staged, held + push.size)
                 begun.append(push)
         for push in begun:
-            stage = cast("Callable[[Iterable[Event]], Event]", push.stage)
-            end = stage(push.movement.after)
+            end = cast("Callable[[Iterable[Event]], Event]", push.stage)(push.movement.after)
             self._when((end,), partial(self._hand_over, push, end))
 
     def _unstage(self, push: Outgoing) -> None:
@@ -381,14 +380,17 @@ class CopyEngine:
             peer.sent += 1
             peer.sent_bytes += push.size
             self.peak_in_flight = max(self.peak_in_flight, in_flight + push.size)
-            header = peer.header(self.tiles.given(number))
+            header, gone = peer.header(self.tiles.given(number)), partial(self._one_less, push.movement)
             if self.tiles.carries(push):
                 self.transport.send(number, header + self.tiles.ticket(number), None, 0)
-                self._one_less(push.movement)
+                gone()
+                self._stage_what_fits()
+            elif push.lend is not None and self.transport.lends:
+                self.transport.send(number, header, push.lend(partial(self._command, gone)), push.movement.account)
                 self._stage_what_fits()
             else:
                 self.transport.send(number, header, push.pack(), push.movement.account)
-                self._one_less(push.movement)
+                gone()
                 self._unstage(push)
 
     def _tell(self, number: int, peer: PeerQueue) -> None:

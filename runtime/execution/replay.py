@@ -117,7 +117,7 @@ class Replay:
 
     def needs(self) -> dict[int, int]:
         """Give the bytes that a run takes in each memory of this rank."""
-        return self._storage.needs()
+        return self._binder.needs()
 
     def keep(self) -> None:
         """Allocate what outlives the schedule, whole, so that it need not grow once it is written."""

@@ -146,6 +146,8 @@ class Resources:
         self.processors[processor.id] = GpuProcessor(processor.id, device, self._waiting.fail)
         self.memories[processor.memory] = Memory(processor.memory, None, device)
         self.milestones[processor.id] = Milestones(self._waiting.give_up, PATIENCE_S)
+        if self.world.transport is not None and self.world.transport.fabric is not None:
+            self.world.transport.fabric.device = device.torch_device
 
     def exchanges(self, schedule: Schedule, near: Collection[int]) -> tuple[Schedule, ExchangeBinder | None]:
         """Have the transport's fabric, if it has one, make what it can of a schedule; every rank must ask.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.logical_region import LogicalRegion
-    from maniple.runtime.lanes.exchange_binding import ExchangeBinder
+    from maniple.runtime.lanes.exchange_binding import ExchangeBinder, View
     from maniple.runtime.schedule.lane import Lanes, Step
     from maniple.runtime.schedule.memory.lifetime import Lifetimes
     from maniple.runtime.schedule.memory.memory_plan import MemoryPlan
@@ -137,6 +137,16 @@ class Storage:
     def memory_of(self, instance: int) -> Memory:
         """Give the memory of an instance of this rank."""
         return self.memories[self.schedule.instances[instance].memory]
+
+    def blank(self, instance: int, rect: IndexSpace) -> torch.Tensor:
+        """View the bounds of an index space in an instance as it will lie, before there is storage for it."""
+        described, memory = self.schedule.instances[instance], self.memory_of(instance)
+        region, covered = self.schedule.regions[described.region], described.rect
+        if instance in self._rotating:
+            covered = self.schedule.rotation.rects[self._rotating[instance][0]]
+        elif instance in self._lasting and (held := memory.lasting_instance(region)) is not None:
+            covered = held[0].hull(covered)
+        return memory.blank(region, covered)[rect.slices(covered.lo)]
 
     def bind(self) -> None:
         """Allocate what is missing, and find what lasts."""
@@ -334,6 +344,29 @@ class Binder:
         ring = self.schedule.rotation.places.get(instance) if self.schedule.rings else None
         return instance, 0 if ring is None else ring[0].place(ring[1], turn)
 
+    def needs(self) -> dict[int, int]:
+        """Sum the bytes that a run takes in each memory of this rank, rows of exchanges among them."""
+        found = self.storage.needs()
+        if self._exchanges is not None:
+            here, instances = self.storage.memories, self._instances(self.storage.blank)
+            for row in self.lanes.engine:
+                moved = self.schedule.transfers(row), self.schedule.pieces.get(row, ())
+                share = self._exchanges.share(row, *moved, here, instances)
+                if share is not None:
+                    found[share.memory] += share.row_bytes()
+        return found
+
+    def _instances(self, view: View) -> Instances:
+        """Give what is known of instances, with what views them."""
+        memory, kind = self.schedule.instances.memory, self.schedule.instances.kind
+        memories = self.storage.memories
+        return Instances(
+            lambda instance: int(memory[instance]),
+            lambda instance: int(kind[instance]),
+            view,
+            lambda number, size: memories[number].row(size),
+        )
+
     def movements(
         self, finished: Callable[[int], None], turn: int = 0, idle: Collection[int] = ()
     ) -> tuple[dict[int, Movement], list[Outgoing], list[Incoming]]:
@@ -348,11 +381,7 @@ class Binder:
         outgoing: list[Outgoing] = []
         incoming: list[Incoming] = []
         schedule, place = self.schedule, Place.of(self.schedule.machine, self.storage.memories)
-        instances = Instances(
-            lambda instance: int(schedule.instances.memory[instance]),
-            lambda instance: int(schedule.instances.kind[instance]),
-            partial(self.storage.view, turn=turn),
-        )
+        instances = self._instances(partial(self.storage.view, turn=turn))
         for row in self.lanes.engine:
             if row in idle:
                 continue

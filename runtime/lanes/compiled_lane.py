@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from maniple.process.error import RunError
 from maniple.runtime.lanes.lane_step import LaneStep, Meeting, StepFailed
-from maniple.runtime.lanes.progress import LOOKS
 from maniple.runtime.program.body import BoundTask
 from maniple.runtime.program.variant import CompiledBody
 from maniple.runtime.storage.copy_kernels import Push
@@ -178,11 +177,12 @@ class CompiledLane:
                 places[1],
                 places[2],
                 self._counter,
-                LOOKS,
+                self._progress.looks,
                 kernel.CLOCK,
                 kernel.CLOCK_ID,
                 places[3],
             )
+            self._progress.ring(self._counter)
             at = told[0]
             self._wire.written += told[1]
             if outcome == kernel.DONE:

@@ -7,7 +7,8 @@ again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -17,13 +18,14 @@ from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet, by_place
 from maniple.runtime.schedule.instance import InstanceKind
 from maniple.runtime.storage.copy_kernels import positions
-from maniple.runtime.storage.push import Exchange
+from maniple.runtime.storage.push import Exchange, in_stream
 from maniple.runtime.transports.fabric import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.devices.device import Device
     from maniple.runtime.lanes.whole_exchange import Whole
     from maniple.runtime.schedule.schedule import Piece, Transfer
     from maniple.runtime.storage.push import Movement
@@ -59,11 +61,13 @@ class Instances:
         memory_of: the memory of one.
         kind_of: why it exists.
         view: views the bounds of an index space in one of this rank.
+        room: allocates so many bytes in a memory of this rank.
     """
 
     memory_of: Callable[[int], int]
     kind_of: Callable[[int], int]
     view: View
+    room: Callable[[int, int], torch.Tensor]
 
 
 @final
@@ -77,6 +81,7 @@ class ExchangeShare:
         here: the memories of this rank, of which one takes part.
         instances: what they move.
         fabric: what makes it.
+        room: gives bytes of a memory of this rank for the row, to keep.
 
     Raises:
         RunError: a tile goes from or to a memory that is not in the group of this rank's.
@@ -90,8 +95,9 @@ class ExchangeShare:
         here: Collection[int],
         instances: Instances,
         fabric: Fabric,
+        room: Callable[[int, int], torch.Tensor],
     ) -> None:
-        self._whole, self._fabric = whole, fabric
+        self._whole, self._fabric, self._room = whole, fabric, room
         self._transfers, self._instances = transfers, instances
         ends = [end for push in transfers for end in (push.source, push.target)]
         ends += [part for piece in pieces for part in (piece.target, *piece.parts)]
@@ -195,14 +201,16 @@ class ExchangeShare:
         """Say whether a push that is left sends on what the call brings."""
         return push.after in self.joins or push.follows in self.brought
 
-    def join(self, movement: Movement, ranks: Sequence[int]) -> None:
+    def join(self, movement: Movement, ranks: Sequence[int], device: Device | None = None) -> None:
         """Tie the call to storage, and to a movement whose folds are bound.
 
         Args:
             movement: the row.
             ranks: the rank of every memory.
+            device: whose memory takes part, None for the host's.
         """
-        row, takes, gives = self._row()
+        with nullcontext() if device is None else device.binding():
+            row, takes, gives = self._row()
         rank_of = {memory: place for place, memory in enumerate(self.group)}
         root = rank_of[self._blocks[0].owner] if self._whole.kind == "broadcast" else 0
         group = tuple([ranks[memory] for memory in self.group])
@@ -217,24 +225,43 @@ class ExchangeShare:
             for give in gives:
                 give()
 
+        def all_of_it() -> None:
+            begin(end)
+
         folds = self.joins & self.pieces.keys()
         pushed = [self._transfers[number] for number in self.brought]
         sent = [push for push in pushed if self._instances.memory_of(push.source) == self.memory]
         size = sum(push.rect.volume for push in sent) * row.element_size()
-        movement.exchange = Exchange(movement, size, begin, end, len(folds))
+        ways = (begin, end) if device is None else in_stream(device, movement, all_of_it)
+        movement.exchange = Exchange(movement, size, *ways, len(folds))
         for number in folds:
             movement.folds[number].joins = movement.exchange
+
+    def row_bytes(self) -> int:
+        """Count the bytes of a row of the exchange's own; 0 where a main instance has all as the call takes it."""
+        (starts, total), mains = self._starts(), self._mains()
+        lies_there = _stretch(self._blocks, mains, starts, total) is not None
+        return 0 if lies_there else total * self._dtype().itemsize
+
+    def _mains(self) -> list[torch.Tensor | None]:
+        """View each block where it belongs in the end."""
+        view = self._instances.view
+        return [None if block.main < 0 else view(block.main, block.rect) for block in self._blocks]
+
+    def _dtype(self) -> torch.dtype:
+        """Give the type of the elements."""
+        block = self._blocks[0]
+        return self._instances.view(block.main if block.given < 0 else block.given, block.rect).dtype
 
     def _row(self) -> tuple[torch.Tensor, list[Callable[[], None]], list[Callable[[], None]]]:
         """Lay out the row: its memory, what puts it together, and what takes it apart."""
         starts, total = self._starts()
-        view = self._instances.view
-        mains = [None if block.main < 0 else view(block.main, block.rect) for block in self._blocks]
+        view, mains = self._instances.view, self._mains()
         row = _stretch(self._blocks, mains, starts, total)
         lies_there = row is not None
         if row is None:
-            some = next(end for block in self._blocks for end in (block.given, block.main) if end >= 0)
-            row = torch.empty(total, dtype=view(some, self._blocks[0].rect).dtype)
+            dtype = self._dtype()
+            row = self._room(self.memory, total * dtype.itemsize).view(dtype)
         takes: list[Callable[[], None]] = []
         gives: list[Callable[[], None]] = []
         for block, start, main in zip(self._blocks, starts, mains, strict=True):
@@ -271,13 +298,13 @@ def _stretch(
     blocks: Sequence[_Block], mains: Sequence[torch.Tensor | None], starts: Sequence[int], total: int
 ) -> torch.Tensor | None:
     """View the row where the main instance has it in one stretch; None where it does not."""
-    first = mains[0]
+    first, instance = mains[0], blocks[0].main
     if first is None or sum(block.rect.volume for block in blocks) != total:
         return None
     for block, main, start in zip(blocks, mains, starts, strict=True):
         if main is None or isinstance(block.rect, RectSet) or not main.is_contiguous():
             return None
-        if main.data_ptr() != first.data_ptr() + start * main.element_size():
+        if block.main != instance or main.storage_offset() != first.storage_offset() + start:
             return None
     return first.as_strided((total,), (1,))
 
@@ -318,6 +345,8 @@ class ExchangeBinder:
 
     wholes: Mapping[int, Whole]
     fabric: Fabric
+    rows: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The memory of rows of exchanges' own, by row: one for all runs, of which one at a time makes a movement."""
 
     def share(
         self,
@@ -339,5 +368,12 @@ class ExchangeBinder:
         whole = self.wholes.get(row)
         if whole is None:
             return None
-        share = ExchangeShare(whole, transfers, pieces, here, instances, self.fabric)
+        room = partial(self._room, row, instances)
+        share = ExchangeShare(whole, transfers, pieces, here, instances, self.fabric, room)
         return share if share.brought else None  # its group stands for no block
+
+    def _room(self, row: int, instances: Instances, memory: int, size: int) -> torch.Tensor:
+        """Give the memory of a row, the same each time."""
+        if row not in self.rows:
+            self.rows[row] = instances.room(memory, size)
+        return self.rows[row]

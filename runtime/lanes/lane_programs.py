@@ -1,4 +1,12 @@
-"""Lane programs of a replay: those of each moment, where values live over several runs, bound when it comes."""
+"""Lane programs of a replay: those of each moment, where values live over several runs, bound when it comes.
+
+A task is bound once for each place that what it uses takes turns with, whatever the moments in which it runs. Lanes
+have tasks of several numbers of places, and all of a lane lie where they lay only after their least common multiple:
+
+    places       runs after which a lane comes again    bound of a task
+    4 and 3      12                                     4 times, 3 times, and of one that uses both 12 times
+    16 and 15    240                                    16 times, 15 times, and of one that uses both as it comes
+"""
 
 from __future__ import annotations
 
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 KEPT = 128
-"""So many moments of lanes stay bound."""
+"""So many moments of lanes stay bound, and of a task so many runs at most."""
 
 
 @final
@@ -74,6 +82,8 @@ class LanePrograms:
         self._hosts, self._calls, self._cycle = sorted(hosts), calls, cycle
         self._made: dict[tuple[int, Moment], LaneProgram] = {}
         self._moved: dict[tuple[int, Moment], Movements] = {}
+        self._bodies: dict[tuple[int, int], Callable[[], object]] = {}  # by row and run, within the period of the row
+        self._row_periods: dict[int, int] = {}
         rows = {processor: {step.row for step in steps if step.row >= 0} for processor, steps in lanes.steps.items()}
         self._own = frozenset[int]().union(*rows.values())
         opened: set[int] = set()
@@ -89,6 +99,7 @@ class LanePrograms:
     def renew(self) -> None:
         """Bind all anew from now on: storage has moved."""
         self._made.clear()
+        self._bodies.clear()
         self._moved.clear()
 
     def of(self, moment: Moment) -> Mapping[int, LaneProgram]:
@@ -144,4 +155,14 @@ class LanePrograms:
         # Pushes are bound when the other rank is met.
         if idle or step.kind in {StepKind.END, StepKind.MOVED, StepKind.PUSH}:
             return None
-        return self._binder.call(processor, step, turn)
+        if step.kind != StepKind.RUN or self._cycle is None:
+            return self._binder.call(processor, step, turn)
+        if step.row not in self._row_periods:
+            self._row_periods[step.row] = self._cycle.period((step.row,))
+        period = self._row_periods[step.row]
+        if period > KEPT:
+            return self._binder.call(processor, step, turn)
+        key = step.row, turn % period
+        if key not in self._bodies:
+            self._bodies[key] = self._binder.call(processor, step, turn)
+        return self._bodies[key]

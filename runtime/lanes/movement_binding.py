@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from maniple.runtime.devices.event import at_once
-from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_pack, bind_unpack, stretch
+from maniple.runtime.storage.copy_kernels import Wire, bind_fold, bind_loan, bind_pack, bind_unpack, stretch
 from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.storage.staging import bind_across, bind_in, bind_out
 
@@ -71,7 +71,9 @@ class BoundMove:
     def again(self, row: int) -> tuple[Movement, list[Outgoing], list[Incoming]]:
         """Give a share of its own to another run."""
         movement = Movement(row)
-        movement.outgoing = [Outgoing(push.peer, push.size, push.pack, movement) for push in self.outgoing]
+        movement.outgoing = [
+            Outgoing(push.peer, push.size, push.pack, movement, lend=push.lend) for push in self.outgoing
+        ]
         movement.incoming = [
             Incoming(push.peer, push.size, push.land, movement, place=push.place) for push in self.incoming
         ]
@@ -107,7 +109,7 @@ def bind_movement(
             device = place.devices[piece.memory]
             movement.folds[number] = LocalFold(0, _fold(piece, view, device), on_device=device is not None)
     if share is not None:
-        share.join(movement, place.ranks)
+        share.join(movement, place.ranks, place.devices[share.memory])
     outgoing: list[Outgoing] = []
     incoming: list[Incoming] = []
     arrived: dict[int, Incoming] = {}
@@ -177,7 +179,8 @@ def _outgoing(
     tile = view(push.source, push.rect)
     size = push.rect.volume * tile.element_size()
     if device is None:
-        sent = Outgoing(peer, size, bind_pack(tile, push.rect), movement)
+        lend = bind_loan(tile, push.rect)
+        sent = Outgoing(peer, size, bind_pack(tile, push.rect), movement, lend=lend)
     else:
         stage, pack, export = bind_out(device, tile, push.rect)
         sent = Outgoing(peer, size, pack, movement, stage, export=export)

@@ -27,11 +27,14 @@ BEGUN = 0
 TABLES = 4
 BARRIERS = 1 + TABLES
 FIRST_PROCESSOR = BARRIERS + 2
-# How often to look for a counter without the interpreter lock before looking at anything else: some 20 us.
+# How often to look for a counter without the interpreter lock before looking at anything else: some 20 us. Lanes that
+# share cores look once: who looks again keeps the lane that it waits for from going on.
 LOOKS = 30_000
 SPIN_S = 2e-3
 # A wait that goes on sleeps for an eighth of the time that it has lasted, within these bounds.
 NAP_S = (50e-6, 2e-3)
+# The same of lanes that are rung; what is not is the raising of a counter by compiled code that goes on.
+DOZE_S = (1e-3, 20e-3)
 
 
 class Progress:
@@ -40,6 +43,15 @@ class Progress:
     A wait first spins outside the interpreter lock, for longer where every processor of the host has its own cores;
     then it sleeps in steps that grow with the wait. So a wait costs a core for 2 ms at most and is late by an eighth at
     most, and nobody has to wake anybody: a rank that died leaves no lock and no missed signal behind.
+
+    Lanes of one process that share cores are *crowded*. There a wait that spins, or looks every now and then, takes the
+    core from the lane that it waits for, and one that sleeps is late, each of a chain of lanes anew. So nobody spins,
+    and who raises a counter rings those who sleep for it; sleeps still end by themselves, for compiled code rings
+    nobody before it ends.
+
+        four lanes, one core      lane 0    lane 1    lane 2           lane 3
+        they wait in a chain      runs, rings 1       asleep           asleep
+                                  asleep    runs, rings 2              asleep
 
     Args:
         shared: the boards of this host's ranks; None where counters are this process's own.
@@ -56,9 +68,14 @@ class Progress:
         self._rank = rank
         self._spin_s = SPIN_S if roomy else 0.0
         self._patient = patient
+        self.crowded = patient and not roomy and shared is None
+        """Whether lanes of this process alone wait for each other, and share cores."""
+        self.looks = LOOKS if patient and not self.crowded else 1
+        """How often a wait looks before anything else is done."""
         self._check = check
         self._addresses: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._asleep: dict[int, list[tuple[int, threading.Lock]]] = {}
         self.blocked = 0
         self._told: list[int | None] = [None] * TABLES
         self._own: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
@@ -95,7 +112,25 @@ class Progress:
         """Give what raises a processor's counter; it does nothing where there is no other processor to see it."""
         if not self.watched:
             return _ignore
+        if self.crowded:
+            return partial(self._publish, self._addresses[processor])
         return partial(self._counter.publish, self._addresses[processor])
+
+    def _publish(self, address: int, value: int) -> None:
+        """Raise a counter, and ring who sleeps for it."""
+        self._counter.publish(address, value)
+        # Read after the counter was raised: who is not there yet looks once more before it sleeps.
+        if address in self._asleep:
+            self.ring(address)
+
+    def ring(self, address: int) -> None:
+        """Wake who sleeps for a counter, if it is high enough by now; nobody does where lanes are not crowded."""
+        if not self._asleep:
+            return
+        with self._lock:
+            for value, bell in self._asleep.get(address, ()):
+                if self._counter.has_reached(address, value, 1) and bell.locked():
+                    bell.release()
 
     def begin(self, run: int, table: int) -> None:
         """Tell the ranks of this host that a run has begun here.
@@ -160,7 +195,7 @@ class Progress:
             RunError: the run was stopped or has failed.
         """
         reached = self._counter.has_reached
-        if reached(address, value, LOOKS if self._patient else 1):
+        if reached(address, value, self.looks):
             return True
         if not self._patient:
             return False
@@ -169,11 +204,34 @@ class Progress:
             if reached(address, value, LOOKS):
                 return True
         with self.blocking():
-            while not reached(address, value, LOOKS):
+            while not reached(address, value, self.looks):
                 self._check()
                 waited = perf_counter() - begun
-                sleep(min(max(waited / 8, NAP_S[0]), NAP_S[1]))
+                least_s, most_s = DOZE_S if self.crowded else NAP_S
+                nap_s = min(max(waited / 8, least_s), most_s)
+                if self.crowded:
+                    self._doze(address, value, nap_s)
+                else:
+                    sleep(nap_s)
         return True
+
+    def _doze(self, address: int, value: int, seconds: float) -> None:
+        """Sleep until a counter is rung for, or for some time."""
+        bell = threading.Lock()
+        bell.acquire()
+        own = value, bell
+        with self._lock:
+            self._asleep.setdefault(address, []).append(own)
+        try:
+            if not self._counter.has_reached(address, value, 1):
+                sleep_until(bell, seconds)
+        finally:
+            with self._lock:
+                others = [other for other in self._asleep[address] if other is not own]
+                if others:
+                    self._asleep[address] = others
+                else:
+                    del self._asleep[address]
 
     @contextmanager
     def blocking(self) -> Iterator[None]:
@@ -190,6 +248,11 @@ class Progress:
         """Sum up the counters of some processors, as far as they have any."""
         found = [self._addresses[processor] for processor in processors if processor in self._addresses]
         return sum(c_int64.from_address(address).value for address in found)
+
+
+def sleep_until(bell: threading.Lock, seconds: float) -> None:
+    """Sleep until a lock is released, or for some time."""
+    bell.acquire(timeout=seconds)
 
 
 def _ignore(value: int) -> None:

@@ -68,7 +68,8 @@ def whole_exchanges(schedule: Schedule, fabric: Fabric, near: Collection[int] = 
     """Find the collectives that a fabric makes, by row; the same on all ranks, whatever they list of a schedule.
 
     Every member must be a rank by itself. Of a plan that goes from member to member a rank does not see who owns which
-    block, which an all-reduce alone need not know; one in levels needs as many members on each host.
+    block, which an all-reduce alone need not know; one in levels needs as many members on each host. A fabric of GPUs
+    takes groups of GPUs alone, of ranks that have one each, and one of CPUs takes none with a GPU.
 
     Args:
         schedule: of all ranks, or what one lists of it.
@@ -78,9 +79,14 @@ def whole_exchanges(schedule: Schedule, fabric: Fabric, near: Collection[int] = 
     machine, found = schedule.machine, dict[int, Whole]()
     wires = Network.of(machine).wires
     gpus = {processor.memory for processor in machine.processors if processor.kind == "gpu"}
+    on_gpus = fabric.kind == "gpu"
+    if on_gpus and len({memory.rank for memory in machine.memories}) < len(machine.memories):
+        return {}  # it would not know by which device a rank takes part
     for row in np.flatnonzero(schedule.kind >= RowKind.ALL_REDUCE).tolist():
         members = schedule.memories(row)
-        if len({machine.memories[member].rank for member in members}) < len(members) or not gpus.isdisjoint(members):
+        if len({machine.memories[member].rank for member in members}) < len(members):
+            continue
+        if not gpus.issuperset(members) if on_gpus else not gpus.isdisjoint(members):
             continue
         if near and (set(near).issuperset(members) or len({machine.memories[member].host for member in members}) == 1):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ __all__: list[str] = []
 
 # Bytes up to which a copy is over before letting go of the interpreter lock would pay.
 BRIEF = 16 << 10
+# Bytes from which on a tile goes on loan: what is shorter a socket copies anyway.
+LOAN_BYTES = 64 << 10
 
 # numpy has no bfloat16; moving bits needs only a type of the same width.
 SAME_WIDTH = {torch.bfloat16: torch.int16}
@@ -313,6 +316,28 @@ def bind_pack(view: torch.Tensor, points: IndexSpace | None = None) -> Callable[
         return lambda: pick().reshape(-1).view(np.uint8).data
     # A copy even of what is contiguous: a transport keeps the bytes after the instance is written again.
     return lambda: bits.copy(order="C").reshape(-1).view(np.uint8).data
+
+
+def bind_loan(view: torch.Tensor, points: IndexSpace) -> Callable[[Callable[[], None]], memoryview] | None:
+    """Bind the loan of a tile's own bytes, where it is one stretch of memory that is worth it.
+
+    Args:
+        view: where it lies.
+        points: its elements.
+
+    Returns:
+        What gives the bytes, and calls what it is given once nobody refers to them any more, from any thread.
+    """
+    lies = stretch(view, points)
+    if lies is None or lies.nbytes < LOAN_BYTES:
+        return None
+
+    def lend(back: Callable[[], None]) -> memoryview:
+        shown = np.frombuffer(lies, np.uint8)
+        weakref.finalize(shown, back).atexit = False
+        return shown.data
+
+    return lend
 
 
 def _picker(bits: Bits, points: RectSet) -> Callable[[], Bits]:

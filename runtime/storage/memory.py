@@ -127,6 +127,14 @@ class Memory:
         """Give the lasting instance of a region, if there is one."""
         return self._kept.get(region.id)
 
+    def blank(self, region: LogicalRegion, rect: Rect) -> torch.Tensor:
+        """Give a tensor without storage that lies as an instance of a region with room for a rectangle does."""
+        return self._shape(torch.empty(rect.volume * region.itemsize, dtype=torch.int8, device="meta"), region, rect)
+
+    def row(self, size: int) -> torch.Tensor:
+        """Allocate so many bytes that belong to no region, for whoever keeps them."""
+        return self._bytes("row of an exchange", size, None)
+
     def fill(self, region: LogicalRegion, value: float) -> None:
         """Give instances of a region that are made from now on a value, of all elements."""
         self._filled[region.id] = value

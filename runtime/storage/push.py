@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from maniple.runtime.devices.device import Device
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.peer_memory import PeerMemory
 
@@ -45,6 +46,7 @@ class Outgoing:
         across: where both are devices, starts the copy between them and gives its end.
         export: where both are devices of different ranks, what copies the tile to memory that the other can open.
         due: whether it is to go that way as soon as it has a place there.
+        lend: where its bytes need not be copied first, gives them, and says from any thread when nobody refers to them.
     """
 
     peer: int
@@ -56,6 +58,7 @@ class Outgoing:
     across: Callable[[Iterable[Event]], Event] | None = None
     export: PeerCopy | None = None
     due: bool = False
+    lend: Callable[[Callable[[], None]], memoryview] | None = None
     ready: bool = False
 
 
@@ -164,3 +167,27 @@ class Exchange:
     parts: int = 0
     then: list[Outgoing] = field(default_factory=list)
     came: int = 0
+
+
+def in_stream(
+    device: Device, movement: Movement, work: Callable[[], None]
+) -> tuple[Callable[[Callable[[], None]], None], Callable[[], None]]:
+    """Have an exchange made in a stream of a device, which goes on after the call; gives how it begins and ends."""
+    made: list[tuple[Event, BaseException | None]] = []
+
+    def begin(ended: Callable[[], None]) -> None:
+        event = device.arrivals.submit(work, movement.after)
+
+        def hear(error: BaseException | None) -> None:
+            made.append((event, error))
+            ended()
+
+        event.then(hear)
+
+    def end() -> None:
+        event, error = made.pop()
+        if error is not None:
+            raise error
+        note(movement, event)
+
+    return begin, end

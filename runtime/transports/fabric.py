@@ -14,6 +14,20 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
+CARRIED = frozenset(["float64", "float32", "float16", "int64", "int32", "int8", "uint8"])
+"""Types of elements that backends of torch.distributed fold as Maniple does."""
+FOLDED = frozenset(["+", "*"])
+ORDERED = frozenset(["min", "max"])
+"""What they fold as Maniple does of integers alone: Gloo may lose a NaN, and NCCL was not seen not to."""
+KINDS = frozenset(["all_reduce", "reduce_scatter", "all_gather", "broadcast"])
+
+
+def folds_alike(kind: str, op: str, dtype: str) -> bool:
+    """Say whether a backend of torch.distributed gives what tiles would give, sums in their last bits aside."""
+    folded = not op or op in FOLDED or (op in ORDERED and "float" not in dtype)
+    return kind in KINDS and dtype in CARRIED and folded
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -50,10 +64,14 @@ class Fabric(ABC):
     same on all of them; a call may be begun while others are under way. In which order a fabric folds is its own
     business, but it is the same order for equal calls of equal groups, and all members get the same bits.
 
-    A class says what it is called: `name`.
+    A class says what it is called, `name`, and in memory of what kind of processors its rows lie: `kind`. One of GPUs
+    begins a call in the current stream, which goes on when that is over, and tells its end at once. Its `device` is set
+    before a group is opened.
     """
 
     name: ClassVar[str]
+    kind: ClassVar[str] = "cpu"
+    device: torch.device | None = None
 
     @abstractmethod
     def carries(self, kind: str, op: str, dtype: str) -> bool:

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, final
 
 from maniple.process.error import RunError
-from maniple.runtime.transports.fabric import Call, Fabric
+from maniple.runtime.transports.fabric import Call, Fabric, folds_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-CARRIED = frozenset(["float64", "float32", "float16", "int64", "int32", "int8", "uint8"])
-"""Types of elements that Gloo folds as Maniple does."""
-FOLDED = frozenset(["+", "*"])
-ORDERED = frozenset(["min", "max"])
-"""What Gloo folds as Maniple does of integers alone: it may lose a NaN."""
-KINDS = frozenset(["all_reduce", "reduce_scatter", "all_gather", "broadcast"])
 END_S = 2.0
 """How long closing waits for the thread that waits for calls."""
 
@@ -50,8 +44,7 @@ class GlooFabric(Fabric):
 
     def carries(self, kind: str, op: str, dtype: str) -> bool:
         """See `Fabric.carries`."""
-        folded = not op or op in FOLDED or (op in ORDERED and "float" not in dtype)
-        return kind in KINDS and dtype in CARRIED and folded
+        return folds_alike(kind, op, dtype)
 
     def is_open(self, group: tuple[int, ...]) -> bool:
         """See `Fabric.is_open`."""

@@ -9,6 +9,7 @@ one level, all lists of a message together hold at most `MAX_ITEMS` items, and a
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast, final
 
 import msgpack
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of this schema; two ends of different versions refuse each other."""
 PROTOCOL = f"maniple/{SCHEMA}"
 MAX_MESSAGE = 64 << 20
@@ -31,6 +32,7 @@ MAX_FRAME = 64 << 10
 MAX_STRING = 64 << 10
 MAX_ITEMS = 64 << 10
 MAX_INTEGER = 2**63 - 1
+_UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException)
 
 
 class ProtocolError(RunError):
@@ -117,16 +119,17 @@ class Call:
 @final
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """A rank's part of an exchange among all ranks; exchanges are numbered from 1."""
+    """A rank's part of an exchange among all, numbered from 1, of which each may want the `greatest` part alone."""
 
     sequence: int
     payload: bytes
+    greatest: bool = False
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """All parts of an exchange, in rank order."""
+    """All parts of an exchange, in rank order, or the greatest of them alone."""
 
     sequence: int
     payloads: tuple[bytes, ...]
@@ -249,8 +252,7 @@ def decode(*parts: bytes) -> Message:
     values = []
     for name, check in layout:
         field = f"{record.__name__}.{name}"
-        listed = check in _LISTS
-        values.append(check(reader.items(field) if listed else reader.scalar(field), field))
+        values.append(check((reader.items if check in _LISTS else reader.scalar)(field), field))
     reader.end()
     return _MAKERS[number](*values)
 
@@ -297,19 +299,30 @@ class _Reader:
         """Read what is no list."""
         try:
             found: object = self._unpacker.unpack()
-        except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-            raise ProtocolError(f"{field}: expected a message's field, got bytes that are none ({error})") from error
+        except _UNREADABLE as error:
+            raise _unreadable(field, error) from error
         return found
 
     def items(self, field: str) -> list[object]:
-        """Read a list of what are no lists."""
+        """Read a list of what are no lists: in one go, for what goes to all ranks is read by all."""
         count = self.length(field, "a list")
-        return [self.scalar(f"{field}[{i}]") for i in range(count)]
+        found: list[object] = []
+        try:
+            found.extend(islice(self._unpacker, count))
+        except _UNREADABLE as error:
+            raise _unreadable(f"{field}[{len(found)}]", error) from error
+        if len(found) < count:
+            raise _unreadable(f"{field}[{len(found)}]", "the message ends before it")
+        return found
 
     def end(self) -> None:
         """Refuse bytes that are left."""
         if self._unpacker.tell() != self._size:
             raise ProtocolError(f"message: expected {self._unpacker.tell()} bytes, got {self._size}")
+
+
+def _unreadable(field: str, why: object) -> ProtocolError:
+    return ProtocolError(f"{field}: expected a message's field, got bytes that are none ({why})")
 
 
 def readable(text: str, limit: int) -> str:
@@ -353,7 +366,10 @@ def _strings(value: object, field: str) -> tuple[str, ...]:
 
 
 def _several_bytes(value: object, field: str) -> tuple[bytes, ...]:
-    return tuple(_bytes(item, f"{field}[{i}]") for i, item in enumerate(_items(value, field)))
+    found = _items(value, field)
+    for i, item in enumerate(found if set(map(type, found)) - {bytes} else ()):
+        _bytes(item, f"{field}[{i}]")
+    return tuple(cast("list[bytes]", found))
 
 
 def _items(value: object, field: str) -> list[object]:

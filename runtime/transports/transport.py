@@ -102,6 +102,8 @@ class Transport(ABC):
         shares_memory    whether ranks of one host exchange tiles through memory that they share, and through this alone
                          with ranks of other hosts
         guards           whether it can guard tiles: then it is opened with `guard=Guard(...)` where that is asked
+        lends            whether it refers to a payload only until that has left: then tiles are on loan to it as they
+                         lie, and change once nobody refers to them
 
     and each has:
 
@@ -123,6 +125,7 @@ class Transport(ABC):
     way: ClassVar[str]
     shares_memory: ClassVar[bool] = False
     guards: ClassVar[bool] = False
+    lends: ClassVar[bool] = False
     rank: int
     size: int
     meter: Meter
@@ -174,7 +177,7 @@ class Transport(ABC):
         Args:
             peer: the receiving rank, another than this one.
             header: a few bytes, handed over as they are.
-            payload: contiguous bytes that nobody changes from now on.
+            payload: contiguous bytes that nobody changes from now on, or, if it `lends`, while they are referred to.
             account: the number under which the payload's bytes are counted, by `meter`.
 
         Raises:

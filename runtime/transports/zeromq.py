@@ -24,7 +24,7 @@ __all__: list[str] = []
 
 MAX_PAYLOAD = 2**31
 """Bytes of one tile; a larger one is refused before it is sent."""
-TILE_FRAME = 256 << 10
+TILE_FRAME = 1 << 20
 """Bytes of one frame of a tile: what a stranger can have a rank hold, so larger tiles go in several."""
 UNGUARDED = Guard()
 NONCE, DIGEST = 16, 16
@@ -116,7 +116,7 @@ class ZmqTransport(Transport):
         answer                                           back: keyed digest of nonce, sender and receiver
         mark                                             keyed digest of sender and receiver, count
         count + header                                   count = 0, 1, 2, ... modulo 2**32
-        count + header, payload                          of at most 256 KiB
+        count + header, payload                          of at most 1 MiB
         count + header, size, payload, payload ...       of more: `size` bytes in all
         ..., seal                                        where tiles are verified: keyed digest of all these frames
 
@@ -129,7 +129,7 @@ class ZmqTransport(Transport):
     """
 
     way = "ZeroMQ"
-    guards = True
+    guards = lends = True
 
     def __init__(
         self, rank: int, size: int, token: str, interface: str = LOOPBACK, *, guard: Guard = UNGUARDED

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
@@ -36,12 +38,12 @@ class Costs(Protocol):
         """Whether tasks can be timed, so that plans can be put side by side."""
         ...
 
-    def survey(self) -> CostModel | None:
-        """What to search with; None for the roofline. Asked for as a search begins."""
+    def survey(self, within_s: float = inf) -> CostModel | None:
+        """What to search with; None for the roofline. Asked for as a search begins, which gives it so many seconds."""
         ...
 
-    def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
-        """What the tasks of some plans take, timed in turn; None where none was. Asked for as a search ends."""
+    def side_by_side(self, plans: Sequence[Plan], within_s: float = inf) -> Repeated | None:
+        """What tasks of plans take, timed in turn; None where none was. Asked for as a search ends, likewise."""
         ...
 
 
@@ -57,7 +59,7 @@ class NamedCosts:
 
     def __init__(self, name: str, graph: Graph, machine: Machine) -> None:
         self._of = name, graph, machine
-        self._survey = cache(partial(survey_costs, name, graph, machine))
+        self._surveyed: tuple[Measured | None] | None = None
         self._latest: Measured | None = None
 
     @property
@@ -70,17 +72,26 @@ class NamedCosts:
         """What the plan of the last search was predicted with."""
         return self._latest
 
-    def survey(self) -> Measured | None:
-        """What to search with.
+    def survey(self, within_s: float = inf) -> Measured | None:
+        """What to search with; what another search of them has measured is not measured again.
+
+        Args:
+            within_s: seconds that measuring may take.
 
         Raises:
             RequestError: see `costs_of`.
         """
-        self._latest = self._survey()
+        if self._surveyed is None:
+            self._surveyed = (survey_costs(*self._of, within_s),)
+        (self._latest,) = self._surveyed
         return self._latest
 
-    def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
+    def side_by_side(self, plans: Sequence[Plan], within_s: float = inf) -> Repeated | None:
         """What the tasks of some plans take, timed in turn; None where nothing is measured here.
+
+        Args:
+            plans: the plans.
+            within_s: seconds that it may take.
 
         Raises:
             RequestError: see `costs_of`.
@@ -91,7 +102,7 @@ class NamedCosts:
         name, graph, machine = self._of
         if self._latest is None or not self.timing:
             return None
-        with costs_of(name, graph, machine, self._latest.measurements) as found:
+        with costs_of(name, graph, machine, self._latest.measurements, within_s) as found:
             if found is None:
                 return None
             for plan in plans:
@@ -102,7 +113,9 @@ class NamedCosts:
 
 
 @contextmanager
-def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | None = None) -> Iterator[Measured | None]:
+def costs_of(
+    name: str, graph: Graph, machine: Machine, known: Measurements | None = None, within_s: float = inf
+) -> Iterator[Measured | None]:
     """The costs of a name: None for the roofline of the machine's processors.
 
     What is measured meanwhile is kept in the user's cache when the context ends, whatever ends it.
@@ -113,11 +126,13 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
         graph: whose step: how much it touches decides what a task finds in caches.
         machine: the machine.
         known: what this program has measured before, of which the cache keeps what other programs can use.
+        within_s: seconds that measuring may take from now on.
 
     Raises:
         RequestError: there is no such file, an entry of it or of the cache is wrong, or the machine's processors are
             of a kind that is not here, or of two.
     """
+    began_s = time.monotonic()
     if name == ANALYTIC:
         yield None
         return
@@ -140,7 +155,7 @@ def costs_of(name: str, graph: Graph, machine: Machine, known: Measurements | No
         measurements.tasks.update({key: task for key, task in known.tasks.items() if not key.lasts})
     before = dict(measurements.tasks)
     with ExitStack() as opened:
-        made = partial(Measured, machine, measurements, footprint=step_bytes(graph))
+        made = partial(Measured, machine, measurements, deadline=began_s + within_s, footprint=step_bytes(graph))
         measured = made() if kind == CPU else made(timer=opened.enter_context(open_timer(kind, machine)))
         try:
             yield measured
@@ -173,7 +188,7 @@ def _store(kind: str) -> Store:
     return Store(environment.cache_folder(), kind)
 
 
-def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
+def survey_costs(name: str, graph: Graph, machine: Machine, within_s: float = inf) -> Measured | None:
     """The costs of a name for a search: what it may ask for is measured now, and nothing is while it goes on.
 
     So the same measurements and seed find the same plan.
@@ -182,6 +197,7 @@ def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
         name: see `costs_of`.
         graph: what is searched.
         machine: the machine.
+        within_s: seconds that measuring may take.
 
     Raises:
         RequestError: see `costs_of`.
@@ -193,7 +209,7 @@ def survey_costs(name: str, graph: Graph, machine: Machine) -> Measured | None:
     from maniple.strategies.cost_model.measurement import Measurements
     from maniple.strategies.search.survey import survey
 
-    with costs_of(name, graph, machine) as found:
+    with costs_of(name, graph, machine, within_s=within_s) as found:
         if found is None:
             return None
         if name == MEASURED:

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -271,18 +272,18 @@ class _Clocked:
         """Seconds since the search began."""
         return time.perf_counter() - self._began_s - self._measuring_s
 
-    def survey(self) -> Measured | None:
+    def survey(self, within_s: float = inf) -> Measured | None:
         """What to search with; the search begins."""
-        found = self._costs.survey()
+        found = self._costs.survey(within_s)
         self._began_s = time.perf_counter()
         return found
 
-    def side_by_side(self, plans: Sequence[Plan]) -> Repeated | None:
+    def side_by_side(self, plans: Sequence[Plan], within_s: float = inf) -> Repeated | None:
         """What the tasks of some plans take, timed in turn."""
         self._say(f"timing the tasks of the {len(plans)} fastest plans side by side")
         began_s = time.perf_counter()
         try:
-            return self._costs.side_by_side(plans)
+            return self._costs.side_by_side(plans, within_s)
         finally:
             self._measuring_s = time.perf_counter() - began_s
 

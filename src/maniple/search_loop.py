@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts
+from maniple.found_plans import PARETO, Found, find_on_rank_0
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
@@ -16,7 +17,8 @@ from maniple.operators.plan.version_semantics import NO_STRATEGY, WEIGHTS, refus
 from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics, kept_stages, naming_file, refuse_turns
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
-from maniple.search_limits import Limits, cores_of
+from maniple.search_limits import SURVEYED, Limits, cores_of
+from maniple.search_runoff import can_race, race_off, settle
 from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.plan_frontier import Frontier
@@ -24,25 +26,22 @@ from maniple.strategies.interface.registry import STRATEGIES
 from maniple.strategies.interface.strategy import Problem, asked_space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.strategy import AbstractStrategy, Progress
     from maniple.worker_pool import WorkerPool
 
 __all__: list[str] = []
 
-PARETO = "pareto"
-"""The objective whose answer is a frontier."""
 OBJECTIVES = ("time", "memory", PARETO)
 COSTS = "costs"
 """What the explanation of a plan calls the costs that it was found with, where they are not the roofline."""
 OPTIMIZER = "optimizer"
 """What it calls the optimizer that it was found for, where that is not descent with momentum."""
-PIECE_BYTES = 1 << 18
-"""A plan reaches the other ranks in pieces of this size, which a control message carries."""
 
 
 class Watch(Protocol):
@@ -153,7 +152,7 @@ def search(
         machine: the machine; it need not be at hand.
         strategy: a name that `maniple list strategies` shows.
         objective: what to have least of: ``time`` or, of some, ``memory``; ``pareto``: trades of both, as a frontier.
-        budget: seconds, for strategies that need a budget; loading what is compiled and measuring tasks do not count.
+        budget: seconds, for strategies that need one; measuring counts, what an installation compiles once does not.
         proposals: how many plans to evaluate, instead of a budget or within one; a plan that was found says its number.
         seed: where all chance comes from: the same arguments give the same plan, except for budgets in seconds.
         cores: how many processes search, by default one a core; one in a launched world, or by what is measured.
@@ -174,16 +173,52 @@ def search(
     tasks, rule = _costs(costs, searched, machine), semantics.get(WEIGHTS)
     (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
     stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
-    _load_compiled(chosen, budget)
+    limits = _limits(chosen, budget, proposals, cores, tasks, races=later == (None, None) and can_race(machine, tasks))
 
-    def drive() -> Plan | Frontier:
-        problem = Problem(searched, machine, seed, tasks.survey(), objective, optimizer, *turns, stages, more, rule)
-        return _drive(chosen, problem, Limits(time.monotonic(), budget, proposals, cores_of(cores)), watch, tasks)
+    def drive() -> Found:
+        problem = Problem(searched, machine, seed, None, objective, optimizer, *turns, stages, more, rule)
+        return _drive(chosen, replace(problem, costs=_surveyed(tasks, limits)), limits, watch, tasks)
 
     told = f"mp.search({chosen.name!r}" + ("" if budget is None else f", budget={budget:g} s") + ")"
     with naming_file(order):
-        found = drive() if budget is None and costs == ANALYTIC else _on_rank_0(told, drive, _parser(objective))
-        return _settled(_for_graph(_note_costs(found, costs), graph, semantics), graph, machine, optimizer, later)
+        found = drive() if budget is None and costs == ANALYTIC else find_on_rank_0(told, drive, objective)
+        return _settled(_decided(found, costs, graph, semantics, optimizer, limits), graph, machine, optimizer, later)
+
+
+def _surveyed(costs: Costs, limits: Limits) -> CostModel | None:
+    """What to search with, once the user has heard what is measured when."""
+    limits.tell()
+    return costs.survey(limits.until(SURVEYED))
+
+
+def _limits(
+    chosen: AbstractStrategy[Any],
+    budget: float | None,
+    proposals: int | None,
+    cores: int | None,
+    costs: Costs,
+    *,
+    races: bool,
+) -> Limits:
+    """What a search may take, from now on."""
+    began_s = _load_compiled(chosen, budget, timing=costs.timing)
+    return Limits(began_s, budget, proposals, cores_of(cores), costs.timing, races)
+
+
+def _decided(
+    found: Found,
+    costs: str | Costs,
+    graph: Graph,
+    semantics: Mapping[str, str],
+    optimizer: AbstractOptimizer | None,
+    limits: Limits,
+) -> Plan | Frontier:
+    """What was found, or what wins the race, as plans of the graph that say which costs they were found with."""
+    answer = _for_graph(_note_costs(found.answer, costs), graph, semantics)
+    if not found.racers or not isinstance(answer, Plan):
+        return answer
+    racers = [_adapted(plan, graph, semantics) for plan in found.racers]
+    return race_off(answer, racers, graph, optimizer, limits)
 
 
 def _settled(
@@ -217,28 +252,34 @@ def _for_graph(found: Plan | Frontier, graph: Graph, semantics: Mapping[str, str
     if not semantics and not graph.autocast:
         return found
 
-    def adapt(plan: Plan) -> Plan:
-        return replace(plan, graph=graph.fingerprint(), semantics=tuple(semantics.items()))
-
     if isinstance(found, Frontier):
-        return replace(found, points=tuple(replace(point, plan=adapt(point.plan)) for point in found.points))
-    return adapt(found)
+        points = tuple(replace(point, plan=_adapted(point.plan, graph, semantics)) for point in found.points)
+        return replace(found, points=points)
+    return _adapted(found, graph, semantics)
 
 
-def _parser(objective: str) -> Callable[[str, str], Plan | Frontier]:
-    """What reads the text of an answer."""
-    return Frontier.parse if objective == PARETO else Plan.parse
+def _adapted(plan: Plan, graph: Graph, semantics: Mapping[str, str]) -> Plan:
+    """A plan of what a graph is under some semantics, as one of the graph itself."""
+    return replace(plan, graph=graph.fingerprint(), semantics=tuple(semantics.items()))
 
 
-def _load_compiled(chosen: AbstractStrategy[Any], budget: float | None) -> None:
-    """Compile what a search runs, or load it, before its budget begins, if it has one."""
+def _load_compiled(chosen: AbstractStrategy[Any], budget: float | None, *, timing: bool) -> float:
+    """Compile what a search runs, or load it, and give the time from which its budget counts, if it has one.
+
+    Compiling is done once for an installation, and does not count; loading does where tasks are timed in the budget.
+    """
+    began_s, compiled = time.monotonic(), list[str]()
     if not chosen.needs_budget and budget is None:
-        return
+        return began_s
     if chosen.needs_budget:
-        from maniple.strategies.simulation.compilation import compile_all
+        from maniple.strategies.simulation.compilation import compile_all, told
 
-        compile_all()
-    chosen.load_compiled()
+        with told(compiled.append):
+            compile_all()
+            chosen.load_compiled()
+    else:
+        chosen.load_compiled()
+    return began_s if timing and not compiled else time.monotonic()
 
 
 def _choose(
@@ -287,7 +328,7 @@ def _fitting(plan: Plan, graph: Graph, machine: Machine, optimizer: AbstractOpti
 
 def _drive(
     strategy: AbstractStrategy[Any], problem: Problem, limits: Limits, watch: Watch | None, costs: Costs
-) -> Plan | Frontier:
+) -> Found:
     """Step until the strategy has nothing left to try, the budget is used up, or the user interrupts."""
     with ExitStack() as stack:
         # The graph stays until the end, and so does the first simulation: collections need not look at them. What the
@@ -321,31 +362,7 @@ def _drive(
             interrupted = True
         if pool is not None:
             state = pool.settle(state)
-        if problem.objective == PARETO:
-            return _run_off_frontier(strategy.frontier(state), problem, None if interrupted else costs)
-        return strategy.result(state) if interrupted else _run_off(strategy, state, problem, costs)
-
-
-def _run_off(strategy: AbstractStrategy[Any], state: object, problem: Problem, costs: Costs) -> Plan:
-    """The result, or one of the plans that come near it, by what their tasks take side by side."""
-    result = strategy.result(state)
-    if not costs.timing:
-        return result
-    from maniple.strategies.search.runoff import decide, finalists
-
-    try:
-        alternatives = strategy.alternatives(state)
-        plans = finalists(problem, (*alternatives, result)) if alternatives else ()
-        again = costs.side_by_side(plans) if len(plans) > 1 else None
-        return result if again is None else decide(problem, again, result, plans)
-    except KeyboardInterrupt:
-        return result
-
-
-def _run_off_frontier(found: Frontier, problem: Problem, costs: Costs | None) -> Frontier:
-    from maniple.strategies.search.frontier_runoff import settle
-
-    return found if costs is None or not costs.timing else settle(problem, found, costs.side_by_side)
+        return settle(strategy, state, problem, None if interrupted else costs, limits)
 
 
 def _pool(strategy: AbstractStrategy[Any], problem: Problem, limits: Limits) -> WorkerPool | None:
@@ -367,28 +384,3 @@ def _note_costs(found: Plan | Frontier, costs: str | Costs) -> Plan | Frontier:
         told = dict(found.explanation)
         return replace(found, explanation=tuple({**told, "": (*told.get("", ()), (COSTS, costs))}.items()))
     return found.with_terms(((COSTS, costs),))
-
-
-def _on_rank_0(
-    call: str, drive: Callable[[], Plan | Frontier], parse: Callable[[str, str], Plan | Frontier]
-) -> Plan | Frontier:
-    """Search on rank 0 and give what it finds to all; alone, just search.
-
-    Args:
-        call: what messages call it; a rank that waits for rank 0's plan says so.
-        drive: searches.
-        parse: reads what rank 0 tells.
-    """
-    from maniple.process import environment
-    from maniple.runtime.control import world
-
-    if not environment.is_launched():
-        return drive()
-    here = world.current()
-    here.control.call(call)
-    told = b""
-    if here.rank == 0:
-        told = drive().text().encode()
-    size = int.from_bytes(here.control.gather(len(told).to_bytes(8, "big"))[0], "big")
-    pieces = [here.control.gather(told[at : at + PIECE_BYTES])[0] for at in range(0, size, PIECE_BYTES)]
-    return parse(b"".join(pieces).decode(), "the plan of rank 0")

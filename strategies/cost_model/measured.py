@@ -7,7 +7,7 @@ import time
 from bisect import bisect_left, insort
 from dataclasses import replace
 from functools import partial
-from math import log
+from math import inf, log
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from maniple.process.taken_memory import Taken
 from maniple.runtime.schedule.roofline import Kernel, Rooflines, efficiency, kernel_ns, task_ns
 from maniple.strategies.cost_model.background_load import load_cores
-from maniple.strategies.cost_model.measurement import FOOTPRINT_BYTES, frames, measure, task_key, work
+from maniple.strategies.cost_model.measurement import CALLS, FOOTPRINT_BYTES, LEAST_S, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.scratch import NOTHING
 
@@ -61,6 +61,7 @@ class Measured:
         measuring: whether tasks without a measurement are timed, on this computer, while the time box lasts; the cores
             of the machine's other processors, as far as this computer has any, work meanwhile.
         time_box_s: seconds of measuring in all.
+        deadline: by the clock; no task is timed that is not expected to be by then.
         passes: how often a task is timed until it is settled.
         footprint: bytes that a step touches.
         back: see `freeze`.
@@ -75,6 +76,7 @@ class Measured:
         *,
         measuring: bool = True,
         time_box_s: float = TIME_BOX_S,
+        deadline: float = inf,
         passes: int = PASSES,
         footprint: int = FOOTPRINT_BYTES,
         back: int = 0,
@@ -83,7 +85,7 @@ class Measured:
     ) -> None:
         self.measurements = measurements
         self._machine, self._rooflines = machine, Rooflines.of(machine)
-        self._left = time_box_s if measuring else 0.0
+        self._left, self._deadline = time_box_s if measuring else 0.0, deadline
         self._passes, self._footprint, self._back = passes, footprint, back
         self._timer, self._clock = timer, clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
@@ -96,7 +98,7 @@ class Measured:
     @property
     def measuring(self) -> bool:
         """Whether a task without a measurement would be timed now."""
-        return self._left > 0
+        return self._left > 0 and (self._deadline == inf or self._clock() < self._deadline)
 
     def freeze(self, back: int = 0) -> Measured:
         """The same measurements for searches and predictions, which measures nothing.
@@ -148,16 +150,25 @@ class Measured:
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
-        if self._left > 0 and launch.binder is not None:
+        told = (roofline, "measured") if found is not None else self._stand_in(key, work(launch, point), roofline)
+        if self.measuring and launch.binder is not None and (found is not None or self._is_in_time(told[0])):
             self._unsettled.setdefault(key, partial(self._timer, launch, point, cores, seen, self._footprint))
             if found is None:
                 found = self._measure(key)
                 self._compare(key, found)
-        if found is not None:
-            return _launch_ns(processor) + found.taken_ns(self._back), "measured"
+        return told if found is None else (_launch_ns(processor) + found.taken_ns(self._back), "measured")
+
+    def _stand_in(self, key: TaskKey, size: int, roofline: int) -> tuple[int, str]:
+        """What a task is taken to last that was not timed, and by what."""
         near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
-        factor = _interpolate(near, work(launch, point))
+        factor = _interpolate(near, size)
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
+
+    def _is_in_time(self, *tasks_ns: int) -> bool:
+        """Whether a pass of tasks that take about so long is over by the deadline."""
+        if self._deadline == inf:
+            return True
+        return self._clock() + CALLS * sum(max(LEAST_S, 1e-9 * one) for one in tasks_ns) < self._deadline
 
     def settle(self) -> None:
         """Time what was asked for again, all tasks in turn, while the time box lasts; each takes its middle pass.
@@ -201,7 +212,7 @@ class Measured:
         if len(runoffs) == 1 and all(runoffs) and all(len(tasks[key].passes) >= passes for key in fresh):
             self._let_go()
             return passes
-        while made < passes and self.measuring:
+        while made < passes and self.measuring and self._is_in_time(*(tasks[key].median_ns for key in fresh)):
             fresh = {key: (*found, *self._time(key).passes) for key, found in fresh.items()}
             made += 1
         runoff = hashlib.blake2b(repr(sorted(fresh.items())).encode(), digest_size=8).hexdigest()
@@ -224,7 +235,8 @@ class Measured:
     def again(self) -> None:
         """One pass of those over what was asked for, for programs that do something else between passes."""
         for key in self._unsettled:
-            if self.measuring and len(self.measurements.tasks[key].passes) < self._passes:
+            held = self.measurements.tasks[key]
+            if self.measuring and len(held.passes) < self._passes and self._is_in_time(held.median_ns):
                 self._measure(key)
 
     def _measure(self, key: TaskKey) -> Measurement:

@@ -43,6 +43,9 @@ FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "flops", "ru
 """Of a task in it; those that are whole numbers."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
+CALLS = WARM_UP + 1 + (RUNS - 1) + RUNS + 1
+"""Calls of a task in a pass where each takes longer than that: to warm up, to see how long one takes, to touch further
+tensors, timed, and to see what it takes of memory."""
 FOOTPRINT_BYTES, MOST_COPIES = 1 << 26, 64
 """What calls touch at least before they come back to the same tensors, and the most copies of them."""
 MOST_BYTES = 1 << 28

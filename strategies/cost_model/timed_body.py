@@ -96,7 +96,7 @@ def views_of(launch: Launch, point: int, boxes: Sequence[Rect | None]) -> Views:
     return [
         None
         if box is None or (rect := requirement.rects[point]).is_empty
-        else _tensor(box.shape, requirement.region.dtype, rows.get(place, 1))[rect.bounds.slices(box.lo)]
+        else draw(box.shape, requirement.region.dtype, rows.get(place, 1))[rect.bounds.slices(box.lo)]
         for place, (requirement, box) in enumerate(zip(launch.requirements, boxes, strict=True))
     ]
 
@@ -110,7 +110,14 @@ def _rows(launch: Launch) -> dict[int, int]:
     return {at: node.operator.rows_named(place) for at, (role, place) in enumerate(slots) if role == "operand"}
 
 
-def _tensor(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
+def draw(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
+    """Make a tensor: numbers from 0 to 1 without order, or whole ones below some number of rows.
+
+    Args:
+        shape: its shape.
+        dtype: its type.
+        rows: how many rows whole numbers may name.
+    """
     import torch
 
     kind, size = torch_dtype(dtype), prod(shape)

@@ -39,11 +39,12 @@ class Least:
     outside: tuple[Costs, ...]
 
 
-def least_sums(elimination: VariableElimination[Costs]) -> Least:
+def least_sums(elimination: VariableElimination[Costs], above: float = np.inf) -> Least:
     """The least sums on both sides of every step.
 
     Args:
         elimination: a finished one, in which no operator was given a choice.
+        above: what is more need not be known: such sums may be given as more than they are.
     """
     constant = sum(float(costs) for costs in elimination.closed)
     # By the identity of a table that was left: what all else costs at least.
@@ -57,22 +58,24 @@ def least_sums(elimination: VariableElimination[Costs]) -> Least:
         if rest is None:  # of a table over no operator
             rest = np.asarray(constant - float(step.rest.costs))
         outside[step.operator] = rest
-        marginals[step.operator] = _backwards(step, rest, known)
+        marginals[step.operator] = _backwards(step, rest, known, above)
     return Least(tuple(marginals), tuple(outside))
 
 
-def _backwards(step: Step[Any], rest: Costs, outside: dict[int, Costs]) -> Costs:
+def _backwards(step: Step[Any], rest: Costs, outside: dict[int, Costs], above: float) -> Costs:
     """The min-marginals of one operator, and what all else costs for the tables that earlier steps have left."""
     near = step.neighbours
     if is_between(near, step.tables):
         before, after = sides(step.operator, near, step.tables)
-        firsts, seconds = least_around(before, after, np.ascontiguousarray(rest))
+        whole = rest + (0.0 if step.rest is None else step.rest.costs)
+        known = np.ascontiguousarray(np.where(whole <= above, rest, np.inf))
+        firsts, seconds = least_around(before, after, known)
         for table in step.tables:
             if table.depth:
                 others = [other for other in table.operators if other != step.operator]
-                whole = firsts if others == [near[0]] else seconds if others else firsts.min(axis=0)
+                own_side = firsts if others == [near[0]] else seconds if others else firsts.min(axis=0)
                 own = table.costs if table.operators[-1] == step.operator or not others else table.costs.T
-                outside[id(table)] = (whole - own) if own is table.costs else (whole - own).T
+                outside[id(table)] = (own_side - own) if own is table.costs else (own_side - own).T
         own_least: Costs = firsts.min(axis=0)
         return own_least
     scope = (*near, step.operator)
@@ -94,12 +97,14 @@ def least_around(before: Costs, after: Costs, rest: Costs) -> tuple[Costs, Costs
     Args:
         before: [first, own].
         after: [second, own].
-        rest: [first, second].
+        rest: [first, second]; infinite where nothing is to be known.
     """
     firsts, seconds = np.full(before.shape, np.inf), np.full(after.shape, np.inf)
     for first in range(before.shape[0]):
         for second in range(after.shape[0]):
             shared = rest[first, second]
+            if shared == np.inf:
+                continue
             for own in range(before.shape[1]):
                 cost = before[first, own] + after[second, own] + shared
                 firsts[first, own] = min(firsts[first, own], cost)

@@ -7,15 +7,16 @@ was asked for: what the search counts is what runs.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import fsum
 from typing import TYPE_CHECKING
 
 from maniple.operators.graph.graph import Graph
-from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS
+from maniple.operators.pipeline_order.named_order import ASYNCHRONOUS, EARLY, WITHOUT_FLUSH
 from maniple.operators.plan.version_semantics import WEIGHTS, check_version_name, version_names, version_rule
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.pipeline.operator_costs import cost_graph
+from maniple.strategies.pipeline.operator_costs import costs_by_class
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.pipeline.stage_unit import without_parting
 from maniple.strategies.segmentation.finalists import Finalist, load_simulator, micro_batch_counts
@@ -24,11 +25,15 @@ from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import staged
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.pipeline_order.version_rule import VersionRule
     from maniple.operators.plan.plan import Term
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.interface.strategy import AbstractDirectStrategy
     from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.fleet import Fleet
+    from maniple.strategies.pipeline.pipeline_timing import StageTimes
     from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem
 
 __all__: list[str] = []
@@ -61,29 +66,46 @@ def asked_rule(problem: Problem, strategy: str) -> VersionRule:
     check_version_name(problem.weights)
     rule = version_rule({WEIGHTS: problem.weights})
     assert rule is not None  # noqa: S101  (it has the key)
-    if problem.order not in {None, ASYNCHRONOUS} or (problem.micro_batches not in {None, 1} and not rule.adds):
-        several = "" if rule.adds else " and 1 micro-batch"
+    orders = WITHOUT_FLUSH if rule.adds else (ASYNCHRONOUS,)
+    if problem.order not in {None, *orders} or (problem.micro_batches not in {None, 1} and not rule.adds):
+        expected = " or ".join(map(repr, orders)) + ("" if rule.adds else " and 1 micro-batch")
         raise RequestError(
-            f"strategy {strategy!r} has mini-batches follow each other, order {ASYNCHRONOUS!r}{several}; got "
+            f"strategy {strategy!r} has mini-batches follow each other, order {expected}; got "
             f"{problem.order!r} and {problem.micro_batches}"
         )
     return rule
 
 
 def flow_parts(problem: Problem, rule: VersionRule) -> tuple[int, ...]:
-    """The numbers of micro-batches to look at: 1, where the rule does not add their gradients up."""
-    return tuple(parts for parts in micro_batch_counts(problem) if parts > 1) if rule.adds else (1,)
+    """The numbers of micro-batches to look at: 1, where the rule does not add their gradients up.
+
+    One more than processors is among them: the fewest that the early order can hide transfers with.
+    """
+    if not rule.adds:
+        return (1,)
+    found = {parts for parts in micro_batch_counts(problem) if parts > 1}
+    more = len(problem.machine.processors) + 1
+    if problem.micro_batches is None and more <= problem.graph.batch:
+        found.add(more)
+    return tuple(sorted(found))
 
 
-def flow_costs(problem: Problem, strategy: str, times: CostModel | None) -> CostGraph:
-    """What stages are made of.
+def flow_orders(problem: Problem, rule: VersionRule, parts: int, stages: int) -> tuple[str, ...]:
+    """The orders to look at: the one asked for; else early, too, where there are more micro-batches than stages."""
+    if problem.order is not None:
+        return (problem.order,)
+    return WITHOUT_FLUSH if rule.adds and parts > stages else (ASYNCHRONOUS,)
+
+
+def flow_costs(problem: Problem, strategy: str, times: CostModel | None, fleet: Fleet) -> tuple[CostGraph, ...]:
+    """What stages are made of, on a processor of each class of a fleet.
 
     Raises:
         RequestError: nothing can be cut.
     """
-    whole = cost_graph(problem.graph, problem.machine, times)
-    found = without_parting(problem.graph, whole)
-    if len(found.nodes) < 2:
+    graph = problem.graph
+    found = tuple(without_parting(graph, own) for own in costs_by_class(graph, problem.machine, fleet, times))
+    if len(found[0].nodes) < 2:
         raise RequestError(
             f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} are between "
             "two that read one weight, as tied weights at both ends are, and without a flush stages have versions of "
@@ -98,9 +120,18 @@ def flow_assumptions(rule: VersionRule, parts: int = 1) -> Assumptions:
 
 
 def flow_finalist(
-    problem: Problem, strategy: str, asked: SegmentationProblem, found: Segmentation, rule: VersionRule
+    problem: Problem,
+    strategy: str,
+    asked: SegmentationProblem,
+    found: Segmentation,
+    rule: VersionRule,
+    times: Sequence[StageTimes] = (),
+    order: str = ASYNCHRONOUS,
 ) -> Finalist:
     """A pipeline whose mini-batches follow each other.
+
+    What it is expected to take is what its slowest stage does, or what a micro-batch takes there and back, by how many
+    are under way meanwhile.
 
     Args:
         problem: the graph and the machine.
@@ -108,12 +139,14 @@ def flow_finalist(
         asked: the partition search's problem.
         found: the pipeline.
         rule: which versions of weights are read.
+        times: what a micro-batch takes in each stage; by default on equal processors.
+        order: in which stages take turns.
     """
     plan, count = staged(problem, strategy, asked, found), len(found.stages)
     parts = asked.assumptions.micro_batches
     replicas = " ".join(str(stage.replicas) for stage in found.stages)
     told: tuple[tuple[str, Term], ...] = (
-        ("pipeline order", ASYNCHRONOUS),
+        ("pipeline order", order),
         *((("micro-batches", parts),) if rule.adds else ()),
         ("stages", count),
         ("processors of stages", replicas),
@@ -124,8 +157,19 @@ def flow_finalist(
     )
     name = f"{rule.name}, {count} stages on {replicas} processors"
     name += f", {parts} micro-batches" if rule.adds else ""
-    flowing = plan.with_pipeline(order=ASYNCHRONOUS, micro_batches=parts)
-    bound_s = parts * max(each.both_s for each in stage_times(asked, found))
-    return Finalist(
-        name, replace(flowing, semantics=((WEIGHTS, rule.name),)), max(bound_s, found.bottleneck_s), bound_s, told
+    name += ", early" if order == EARLY else ""
+    flowing = plan.with_pipeline(order=order, micro_batches=parts)
+    times = times or stage_times(asked, found)
+    bound_s = parts * max(each.both_s for each in times)
+    turns = replace(rule, early=order == EARLY)
+    trip_s = max(
+        parts * _trip_s(times[stage:]) / max(1, turns.ahead(stage, count, parts) + (not rule.adds))
+        for stage in range(count)
     )
+    expected_s = max(bound_s, found.bottleneck_s, trip_s)
+    return Finalist(name, replace(flowing, semantics=((WEIGHTS, rule.name),)), expected_s, bound_s, told)
+
+
+def _trip_s(times: Sequence[StageTimes]) -> float:
+    """What a micro-batch takes from the first of some stages to the last, and back."""
+    return fsum(each.both_s + 2 * each.transfer_s for each in times)

@@ -5,14 +5,13 @@
     1      linear loss      p3
 
 The optimizer is the one of `maniple partition`: exact where the ideals of the graph can be enumerated, on one level of
-the machine and on all; under 2bw for each number of micro-batches. What it finds is simulated, and the fastest is the
-plan. Not as published: replicas share each mini-batch, where PipeDream's take mini-batches in turn, so that a stage
-sees each update once.
+the machine and on all; under 2bw for each number of micro-batches. Where processors differ, stages are also matched to
+them. What is found is simulated, and the fastest is the plan. Not as published: replicas share each mini-batch, where
+PipeDream's take mini-batches in turn, so that a stage sees each update once.
 """
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
@@ -21,20 +20,26 @@ from maniple.strategies.flow.flow_plan import (
     flow_assumptions,
     flow_costs,
     flow_finalist,
+    flow_orders,
     flow_parts,
     load_flows,
 )
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, levels, share_bytes
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.segmentation.finalists import choose
+from maniple.strategies.segmentation.finalists import Finalist, choose
+from maniple.strategies.segmentation.matching import Matching
 from maniple.strategies.segmentation.segment import segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from maniple.operators.plan.plan import Plan
     from maniple.strategies.cost_model.cost_model import CostModel
-    from maniple.strategies.pipeline.stage_costs import Level
-    from maniple.strategies.segmentation.finalists import Finalist
+    from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.problem import Segmentation
+    from maniple.strategies.pipeline.stage_costs import Assumptions, Level
 
 __all__: list[str] = []
 
@@ -65,33 +70,53 @@ class PipeDream(AbstractDirectStrategy):
         Raises:
             RequestError: no rule is asked for, nothing can be cut, or nothing fits in memory.
         """
-        rule = asked_rule(problem, self.name)
-        costs = flow_costs(problem, self.name, self._times or problem.costs)
-        machine = problem.machine
-        limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
-        count = len(machine.processors)
-        ways: list[tuple[tuple[Level, ...], bool]] = [
-            ((flat(machine, min(count, len(costs.nodes))),), False),
-            ((flat(machine, count),), True),
-        ]
-        ways += [(levels(machine), True)] * (len(levels(machine)) > 1)
-        found: list[Finalist] = []
-        refusals: list[RequestError] = []
-        for parts, (level, replicate) in product(flow_parts(problem, rule), ways):
-            given = flow_assumptions(rule, parts)
-            try:
-                asked = SegmentationProblem(costs, level, replicate, limit, "throughput", given)
-                cut = segment(asked)
-            except RequestError as error:
-                refusals.append(error)
-                continue
-            # One stage has no versions but the newest, and is data parallelism.
-            if len(cut.stages) > 1 and (not rule.adds or parts >= len(cut.stages)):
-                found.append(flow_finalist(problem, self.name, asked, cut, rule))
+        rule, fleet = asked_rule(problem, self.name), Fleet.of(problem.machine).within_limit(self._memory_bytes)
+        costs = flow_costs(problem, self.name, self._times or problem.costs, fleet)
+        found, refusals = list[Finalist](), list[RequestError]()
+        for parts in flow_parts(problem, rule):
+            for matching, cut in self._cuts(problem, costs, fleet, flow_assumptions(rule, parts), refusals):
+                # One stage has no versions but the newest, and is data parallelism.
+                if len(cut.stages) > 1 and (not rule.adds or parts >= len(cut.stages)):
+                    times = matching.times(cut) if len(fleet.classes) > 1 else ()
+                    for order in flow_orders(problem, rule, parts, len(cut.stages)):
+                        found.append(flow_finalist(problem, self.name, matching.asked, cut, rule, times, order))
         if not found and refusals:
             raise refusals[0]
         if not found:
+            count = len(problem.machine.processors)
             raise RequestError(
                 f"strategy {self.name!r}: expected a machine with at least 2 processors for stages, got {count}"
             )
         return choose(problem, self.name, found, ())
+
+    def _cuts(
+        self,
+        problem: Problem,
+        costs: tuple[CostGraph, ...],
+        fleet: Fleet,
+        given: Assumptions,
+        refusals: list[RequestError],
+    ) -> Iterator[tuple[Matching, Segmentation]]:
+        """The pipelines under some assumptions, each beside what matches its stages; else notes why there is none.
+
+        Those of PipeDream's optimizer, straight, with replicas, and on all levels of the machine, which takes all
+        processors as the first. Where they differ, also those whose stages are matched to them.
+        """
+        machine, count = problem.machine, len(problem.machine.processors)
+        limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
+        straight, shared = (flat(machine, min(count, len(costs[0].nodes))),), (flat(machine, count),)
+        ways: list[tuple[tuple[Level, ...], bool]] = [(straight, False), (shared, True)]
+        for level, replicate in [*ways, *([(levels(machine), True)] if len(levels(machine)) > 1 else [])]:
+            try:
+                asked = SegmentationProblem(costs[0], level, replicate, limit, "throughput", given)
+                cut = segment(asked)
+            except RequestError as error:
+                refusals.append(error)
+            else:
+                yield Matching(asked, costs, fleet), cut
+        for level, replicate in ways if len(fleet.classes) > 1 else ():
+            asked = SegmentationProblem(costs[0], level, replicate, None, "throughput", given)
+            matching = Matching(asked, costs, fleet)
+            for cut in matching.pipelines():
+                if sum(stage.replicas for stage in cut.stages) <= asked.devices:
+                    yield matching, cut

@@ -3,6 +3,8 @@
 stage  operators        processor   order asynchronous, semantics weights=spectrain
 0      conv2d relu      p0
 1      linear loss      p1
+
+Where processors differ, stages are matched to them, too, as many as fit, and the faster pipeline is the plan.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from maniple.operators.training.prediction import PREDICTORS
 from maniple.process.error import RequestError
 from maniple.strategies.flow.flow_plan import asked_rule, flow_assumptions, flow_costs, flow_finalist, load_flows
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
+from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
 from maniple.strategies.pipeline.problem import SegmentationProblem
-from maniple.strategies.segmentation.finalists import choose
+from maniple.strategies.segmentation.finalists import Finalist, choose
+from maniple.strategies.segmentation.matching import Matching
 from maniple.strategies.segmentation.segment import segment
 
 if TYPE_CHECKING:
@@ -57,13 +61,26 @@ class SpecTrain(AbstractDirectStrategy):
                 f"strategy {self.name!r} predicts weights: expected semantics weights={'|'.join(PREDICTORS.names())}, "
                 f"got {rule.name!r}; ask strategy pipedream"
             )
-        costs = flow_costs(problem, self.name, self._times or problem.costs)
+        fleet = Fleet.of(problem.machine)
+        costs = flow_costs(problem, self.name, self._times or problem.costs, fleet)
         count = len(problem.machine.processors)
-        devices = min(count if self._stages is None else self._stages, count, len(costs.nodes))
+        devices = min(count if self._stages is None else self._stages, count, len(costs[0].nodes))
         if devices < 2:
             raise RequestError(f"strategy {self.name!r}: expected at least 2 processors for stages, got {devices}")
-        level = flat(problem.machine, devices)
-        asked = SegmentationProblem(
-            costs, (level,), False, share_bytes(problem.machine), "throughput", flow_assumptions(rule)
-        )
-        return choose(problem, self.name, [flow_finalist(problem, self.name, asked, segment(asked), rule)], ())
+        level, given = flat(problem.machine, devices), flow_assumptions(rule)
+        matching = Matching(SegmentationProblem(costs[0], (level,), assumptions=given), costs, fleet)
+        found = list[Finalist]()
+        matched = matching.widest(devices) if len(fleet.classes) > 1 else None
+        if matched is not None and len(matched.stages) > 1:
+            times = matching.times(matched)
+            found.append(flow_finalist(problem, self.name, matching.asked, matched, rule, times))
+        try:
+            limit = share_bytes(problem.machine)
+            asked = SegmentationProblem(costs[0], (level,), False, limit, "throughput", given)
+            cut = segment(asked)
+            times = matching.times(cut) if len(fleet.classes) > 1 else ()
+            found.append(flow_finalist(problem, self.name, asked, cut, rule, times))
+        except RequestError:
+            if not found:
+                raise
+        return choose(problem, self.name, found, ())

@@ -16,7 +16,7 @@ Where results may be computed again (see `seam`), an operator has each of its ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -40,6 +40,8 @@ __all__: list[str] = []
 NS = 1e-9
 Term = tuple["npt.NDArray[np.int64]", "npt.NDArray[np.int64]"]
 """Bytes and nanoseconds, by choice."""
+Alike = list[tuple[Term, "npt.NDArray[np.int64]"]]
+"""Terms, and the numbers of what has each of them."""
 
 
 @final
@@ -54,11 +56,25 @@ class Model:
 
     own: tuple[Term, ...]
     edges: Mapping[tuple[int, int], Term]
+    _alike: list[tuple[Alike, Alike]] = field(init=False, repr=False, default_factory=list)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Of every operator how many choices it has."""
         return tuple(len(memory) for memory, _ in self.own)
+
+    def alike(self) -> tuple[Alike, Alike]:
+        """The terms of operators and those of edges, each once, with who has it: [operator, 1] and [edge, 2]."""
+        if not self._alike:
+            each: list[tuple[tuple[int, ...], Term]] = [((number,), term) for number, term in enumerate(self.own)]
+            found: list[Alike] = []
+            for some in (each, list(self.edges.items())):
+                scopes: dict[int, tuple[Term, list[tuple[int, ...]]]] = {}
+                for scope, term in some:
+                    scopes.setdefault(id(term), (term, []))[1].append(scope)
+                found.append([(term, np.asarray(own, dtype=np.int64)) for term, own in scopes.values()])
+            self._alike.append((found[0], found[1]))
+        return self._alike[0]
 
     def total(self, chosen: Sequence[int], homes: Sequence[int]) -> tuple[int, int]:
         """The bytes and the nanoseconds of an assignment.
@@ -67,11 +83,24 @@ class Model:
             chosen: the choice of every operator.
             homes: where its weights live.
         """
-        found = []
+        rows = (np.asarray(row, dtype=np.int64)[None] for row in (chosen, homes))
+        memory, ticks = self.totals(*rows)
+        return int(memory[0]), int(ticks[0])
+
+    def totals(self, chosen: npt.NDArray[np.int64], homes: npt.NDArray[np.int64]) -> Term:
+        """The same of many assignments.
+
+        Args:
+            chosen: [assignment, operator], its choice.
+            homes: the same, where its weights live.
+        """
+        found = np.zeros((2, len(chosen)), dtype=np.int64)
+        own, edges = self.alike()
         for axis in range(2):
-            own = (int(self.own[o][axis][c, home]) for o, (c, home) in enumerate(zip(chosen, homes, strict=True)))
-            between = (int(term[axis][chosen[a], chosen[b]]) for (a, b), term in self.edges.items())
-            found.append(sum(own) + sum(between))
+            for term, scopes in own:
+                found[axis] += term[axis][chosen[:, scopes[:, 0]], homes[:, scopes[:, 0]]].sum(axis=1)
+            for term, scopes in edges:
+                found[axis] += term[axis][chosen[:, scopes[:, 0]], chosen[:, scopes[:, 1]]].sum(axis=1)
         return found[0], found[1]
 
 

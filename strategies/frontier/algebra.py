@@ -208,17 +208,18 @@ def _put(heap: Column, place: int, memory: int, ticks: int, row: int, left: int,
 
 
 @kernel
-def thin_out(memory: Column, epsilon: float) -> Column:
+def thin_out(memory: Column, epsilon: float, floor: int) -> Column:
     """Which points of a frontier stand for all: their places, the first and the last always among them.
 
-    Each point is kept, or the next one that is kept, which has fewer ticks, needs at most 1 + epsilon times its memory;
-    no choice of fewer places does that for the points between the first and the last. Sums keep the ratio: if each part
-    of a product needs at most 1 + epsilon times as much, so does the product. Thinning what was thinned before
-    multiplies the ratios.
+    Each point is kept, or the next one that is kept, which has fewer ticks, needs at most epsilon times its own memory
+    more, or epsilon times `floor` where that is more; no choice of fewer places does that for the points between the
+    first and the last. Sums keep it: where the whole of a sum needs at least `floor`, and at least what its part does,
+    it needs at most 1 + epsilon times as much. Thinning what was thinned before multiplies the ratios.
 
     Args:
         memory: of the points, ascending, at least 0.
         epsilon: at least 0.
+        floor: what the whole needs at least that the points are parts of.
     """
     count = len(memory)
     kept = np.empty(count, dtype=np.int64)
@@ -227,7 +228,7 @@ def thin_out(memory: Column, epsilon: float) -> Column:
     while place < count:
         stands = place
         if place > 0:  # the first point stays, whatever is near
-            allowed = memory[place] + epsilon * memory[place]
+            allowed = memory[place] + epsilon * max(memory[place], floor)
             while stands + 1 < count and memory[stands + 1] <= allowed:
                 stands += 1
         kept[size] = stands

@@ -25,6 +25,7 @@ def unite_cells(
     rights: Column,
     limit: int,
     epsilon: float,
+    floor: int,
     weights: Weights,
     bounds: Bounds,
 ) -> tuple[Column, Column, Column, Column, Column]:
@@ -38,7 +39,8 @@ def unite_cells(
         limit: the most memory that a point may need.
         weights: [bound, (of memory, of ticks)].
         bounds: [cell, bound]: the largest weighted sums that a point may have.
-        epsilon: points whose place a neighbour takes that needs at most 1 + epsilon times the memory are left out.
+        epsilon: points whose place a neighbour takes that needs hardly more memory are left out; see `thin_out`.
+        floor: what the whole needs at least that the points are parts of.
 
     Returns:
         Memory, ticks, left and right factor of the points of all cells, and of each cell how many there are.
@@ -58,7 +60,7 @@ def unite_cells(
             continue
         own_memory, own_ticks, left, right = unite_below(memory, ticks, pairs[:used], limit, weights, bounds[cell])
         if epsilon > 0.0:
-            kept = thin_out(own_memory, epsilon)
+            kept = thin_out(own_memory, epsilon, floor)
             own_memory, own_ticks, left, right = own_memory[kept], own_ticks[kept], left[kept], right[kept]
         size = len(own_memory)
         if count + size > found.shape[1]:
@@ -70,3 +72,35 @@ def unite_cells(
         lengths[cell] = size
         count += size
     return found[0, :count].copy(), found[1, :count].copy(), found[2, :count].copy(), found[3, :count].copy(), lengths
+
+
+@kernel
+def unroll(lefts: Column, rights: Column, first: int, count: int, starts: Column) -> Column:
+    """What points are the sums of, as [point, operator]: which of the operator's points it is, from its first one on.
+
+    Args:
+        lefts: of the points of an arena the first one that each is the sum of; below -1: what it stands for.
+        rights: the second one.
+        first: the first of the points.
+        count: how many there are.
+        starts: of each operator the first mark, and one past the last; a point has one mark of each.
+    """
+    found = np.zeros((count, len(starts) - 1), dtype=np.int64)
+    waiting = np.empty(64, dtype=np.int64)
+    for place in range(count):
+        waiting[0], size = first + place, 1
+        while size > 0:
+            size -= 1
+            point = waiting[size]
+            if lefts[point] >= 0:
+                if size + 2 > len(waiting):
+                    larger = np.empty(2 * len(waiting), dtype=np.int64)
+                    larger[:size] = waiting[:size]
+                    waiting = larger
+                waiting[size], waiting[size + 1] = rights[point], lefts[point]
+                size += 2
+            elif lefts[point] < -1:
+                mark = -2 - lefts[point]
+                operator = np.searchsorted(starts, mark, side="right") - 1
+                found[place, operator] = mark - starts[operator]
+    return found

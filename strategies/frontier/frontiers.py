@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from maniple.strategies.frontier.algebra import UNLIMITED, Column, Columns
-from maniple.strategies.frontier.cell_kernels import unite_cells
+from maniple.strategies.frontier.cell_kernels import unite_cells, unroll
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from maniple.strategies.elimination.variable_elimination import Table
 
@@ -35,6 +35,8 @@ Cells = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float64]
 CHUNK = 1 << 19
 """So many products of cells are made at a time, by one thread."""
+ALONE = 1 << 12
+"""So many are not worth a second thread."""
 
 
 @final
@@ -60,14 +62,21 @@ class Frontiers:
         limit: the most memory that a point may need.
         epsilon: by what share a point of a sum may need more memory than one that it stands for; with 0 sums are
             exact. Of a point that is the result of n sums, one upon the other, that is (1 + epsilon)^n - 1.
+        floor: what the whole needs at least; memory that is less than epsilon times that is left out of account, too.
         cores: how many threads make sums.
         below: what points may come to; None: whatever.
     """
 
     def __init__(
-        self, *, limit: int = UNLIMITED, epsilon: float = 0.0, cores: int = 1, below: Below | None = None
+        self,
+        *,
+        limit: int = UNLIMITED,
+        epsilon: float = 0.0,
+        floor: int = 0,
+        cores: int = 1,
+        below: Below | None = None,
     ) -> None:
-        self._limit, self._epsilon, self._cores = limit, epsilon, cores
+        self._limit, self._epsilon, self._floor, self._cores = limit, epsilon, floor, cores
         self._below = below or Below(np.empty((0, 2)), {})
         self._points = np.empty((4, 1024), dtype=np.int64)
         self.size = 0
@@ -116,15 +125,15 @@ class Frontiers:
         memory, ticks = self._points[:2, first : first + count]
         return memory.copy(), ticks.copy()
 
-    def marks(self, point: int) -> Iterator[int]:
-        """What a point is the sum of, by marks."""
-        waiting = [point]
-        while waiting:
-            left, right = self._points[2:, waiting.pop()].tolist()
-            if left >= 0:
-                waiting += [right, left]
-            elif left < -1:
-                yield -2 - left
+    def unrolled(self, cell: Cells, starts: Sequence[int]) -> Cells:
+        """What the points of a cell are the sums of, by marks: [point, operator], from the operator's first mark on.
+
+        Args:
+            cell: each of its points has one mark of each operator.
+            starts: of each operator the first mark, and one past the last.
+        """
+        first, count = cell.tolist()
+        return unroll(self._points[2], self._points[3], first, count, np.asarray(starts, dtype=np.int64))
 
     def eliminate(
         self, operator: int, neighbours: tuple[int, ...], tables: Sequence[Table[Cells]]
@@ -184,12 +193,13 @@ class Frontiers:
         weights = self._below.weights if bounds is not None else np.empty((0, 2))
         below = np.empty((len(lefts), 0)) if bounds is None else bounds.reshape(len(lefts), -1)
         rows = max(1, CHUNK // max(1, lefts.shape[1]))
-        rows = min(rows, -(-len(lefts) // self._cores))
+        if lefts.shape[0] * lefts.shape[1] > ALONE:
+            rows = min(rows, -(-len(lefts) // self._cores))
 
         def make(begin: int) -> tuple[Column, Column, Column, Column, Column]:
             left, right = (np.ascontiguousarray(side[begin : begin + rows]) for side in (lefts, rights))
             own = np.ascontiguousarray(below[begin : begin + rows])
-            return unite_cells(memory, ticks, left, right, self._limit, self._epsilon, weights, own)
+            return unite_cells(memory, ticks, left, right, self._limit, self._epsilon, self._floor, weights, own)
 
         begins = range(0, len(lefts), max(1, rows))
         if self._cores == 1 or len(begins) == 1:

@@ -10,6 +10,7 @@ a sum counts once: where a reduction is split nothing is computed twice, and pro
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -29,16 +30,23 @@ def full_splits(space: Space, number: int) -> tuple[Choice, ...]:
         number: the operator.
     """
     own = space.operators[number]
+    factors = tuple((factor.extent, factor.highest_degree, factor.reduction) for factor in own.factors)
+    return _splits(factors, own.processors)
+
+
+@lru_cache(maxsize=4096)
+def _splits(factors: tuple[tuple[int, int, bool], ...], processors: int) -> tuple[Choice, ...]:
+    """Those of an operator whose factors have these extents, highest degrees, and are reductions or not."""
     vectors: list[tuple[int, ...]] = [()]
-    for factor in own.factors:
+    for extent, highest, _ in factors:
         vectors = [
             (*degrees, degree)
             for degrees in vectors
-            for degree in range(1, min(factor.highest_degree, own.processors // prod(degrees)) + 1)
-            if factor.extent % degree == 0 and own.processors % (prod(degrees) * degree) == 0
+            for degree in range(1, min(highest, processors // prod(degrees)) + 1)
+            if extent % degree == 0 and processors % (prod(degrees) * degree) == 0
         ]
     found = []
     for degrees in vectors:
-        reduces = any(degree > 1 and factor.reduction for degree, factor in zip(degrees, own.factors, strict=True))
-        found.append(Choice(degrees, 1 if reduces else own.processors // prod(degrees)))
+        reduces = any(degree > 1 and reduction for degree, (_, _, reduction) in zip(degrees, factors, strict=True))
+        found.append(Choice(degrees, 1 if reduces else processors // prod(degrees)))
     return tuple(found)

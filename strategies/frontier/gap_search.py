@@ -12,10 +12,11 @@ end or one between, stands for p with 1 + s, that is q. If not, all its choices 
 their least sums are no larger than p's own, which is below the bound. So the elimination meets p. There p may be left
 out in two ways:
 
-    thinned   the place of a part of p takes another with no more ticks and at most 1 + d times the memory, in each of
-              n sums, one upon the other, and d is such that (1 + d)^n = 1 + s. So of every step there is an assignment
-              r, what stands there for a part of p with all else of p, and ticks(r) <= ticks(p), memory(r) <= (1 + s)
-              memory(p).
+    thinned   the place of a part of p takes another with no more ticks and at most d times the memory of the part, or
+              of the lean end, more, in each of n sums, one upon the other, and d is such that (1 + d)^n = 1 + s. So of
+              every step there is an assignment r, what stands there for a part of p with all else of p, and ticks(r)
+              <= ticks(p). It has at least the memory of the lean end, than which it has fewer ticks, for nothing beats
+              that; so each sum adds at most d times memory(r), and memory(r) <= (1 + s) memory(p).
     `Below`   a part of r is dropped, for with the least of all else, and so with all else of p, too, it is above a
               bound. p is below all bounds, but r may be above one:
 
@@ -44,6 +45,7 @@ from maniple.strategies.elimination.min_marginal import least_sums
 from maniple.strategies.elimination.variable_elimination import Table, begin, finish
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED
+from maniple.strategies.frontier.contraction import Kept, contracted
 from maniple.strategies.frontier.frontiers import Below, Frontiers
 from maniple.strategies.frontier.weighted_sum import ROUNDING, Found, WeightedSums, undominated
 
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from maniple.strategies.elimination.min_plus import Costs
-    from maniple.strategies.frontier.additive_model import Term
+    from maniple.strategies.frontier.contraction import Contraction
     from maniple.strategies.frontier.weighted_sum import Gap
 
 __all__: list[str] = []
@@ -62,6 +64,8 @@ ENTRIES = 1_000_000
 """The largest table of frontiers that is made."""
 BRANCHES = 64
 """So many eliminations conditioning may make."""
+FLOOR_ROUNDING = 1e-6
+"""By what share the leanest point of a gap may have more memory than one in it, for its sum is rounded."""
 LARGEST = 20_000_000
 """The largest table of least sums that is made."""
 EXACT_ENTRIES = 20_000
@@ -149,10 +153,6 @@ class _Sizes:
         del costs, axis, choice
 
 
-Kept = tuple["npt.NDArray[np.int64]", ...]
-"""Of every operator the choices that are left, ascending."""
-
-
 def _all_choices(model: Model) -> Kept:
     return tuple(np.arange(size) for size in model.sizes)
 
@@ -161,51 +161,34 @@ def _screened(sums: WeightedSums, gaps: Sequence[Gap], share: float) -> list[tup
     """The gaps that an assignment may come into, with the choices that it may have."""
     found = []
     for gap in gaps:
-        end = sums.eliminate(gap.weights)
-        bound = gap.bound(share)
         # A little more than the bound stays, for sums of floating-point numbers are not exact.
-        kept = tuple(np.flatnonzero(least * (1.0 - 1e-9) <= bound) for least in least_sums(end).marginals)
+        bound = gap.bound(share) * (1.0 + ROUNDING)
+        least = least_sums(sums.eliminate(gap.weights), bound * (1.0 + ROUNDING))
+        kept = tuple(np.flatnonzero(own <= bound) for own in least.marginals)
         if all(map(len, kept)):
             found.append((gap, kept))
     return found
 
 
-def restricted(model: Model, kept: Kept) -> Model:
-    """The model with some of the choices; what was alike and has the same choices is alike."""
-    made: dict[tuple[object, ...], Term] = {}
-    own = []
-    for term, choices in zip(model.own, kept, strict=True):
-        key: tuple[object, ...] = (id(term), choices.tobytes())
-        if key not in made:
-            made[key] = term[0][choices], term[1][choices]
-        own.append(made[key])
-    edges = {}
-    for (a, b), term in model.edges.items():
-        key = id(term), kept[a].tobytes(), kept[b].tobytes()
-        if key not in made:
-            grid = np.ix_(kept[a], kept[b])
-            made[key] = term[0][grid], term[1][grid]
-        edges[a, b] = made[key]
-    return Model(tuple(own), edges)
-
-
-def _below(model: Model, gap: Gap, share: float) -> Below | None:
+def _below(small: Contraction, gap: Gap, share: float) -> Below | None:
     """What a point of a gap may come to in each table of an elimination; None where that is not known.
 
     A point of a table, with the least of all that is not in it, must stay below the bound of the gap, the memory of its
     fast end and the ticks of its lean one.
     """
-    weights = gap.bounds(share)
-    sums = WeightedSums(model, ENTRIES)
+    sums = WeightedSums(small.model, ENTRIES)
+    weights: list[tuple[float, float]] = []
     columns: list[tuple[Costs, ...]] = []
-    for pair, bound in weights:
+    for pair, bound in gap.bounds(share):
         end = sums.eliminate(pair)
         if any(step.rest is None for step in end.steps):
             return None
-        rest = least_sums(end).outside
-        columns.append(tuple(bound * (1.0 + ROUNDING) - least * (1.0 - ROUNDING) for least in rest))
+        left = bound * (1.0 + ROUNDING) - (pair[0] * small.base[0] + pair[1] * small.base[1])
+        rest = least_sums(end, left + 2.0 * ROUNDING * bound).outside
+        columns.append(tuple(left - least * (1.0 - ROUNDING) for least in rest))
+        weights.append(pair)
     bounds = {operator: np.stack(found, axis=-1) for operator, found in enumerate(zip(*columns, strict=True))}
-    return Below(np.asarray([pair for pair, _ in weights]), bounds)
+    return Below(np.asarray(weights), bounds)
 
 
 def _eliminate(
@@ -221,32 +204,28 @@ def _eliminate(
         cores: how many threads eliminate.
         gap: what is not in this gap may be left out.
     """
-    small = restricted(model, kept)
-    operators = len(small.sizes)
+    small = contracted(model, kept)
+    operators, sizes = len(small.numbers), small.model.sizes
     below = None if gap is None else _below(small, gap, share)
     # Each table is multiplied once, and each operator summed once.
-    epsilon = (1.0 + share) ** (1.0 / (2 * operators + len(small.edges) + 1)) - 1.0
-    semiring = Frontiers(limit=limit, epsilon=epsilon, cores=cores, below=below)
+    epsilon = (1.0 + share) ** (1.0 / (2 * operators + len(small.model.edges) + 1)) - 1.0
+    floor = 0 if gap is None else int(gap.lean.memory * (1.0 - FLOOR_ROUNDING))
+    if limit < small.base[0]:
+        return [], ()
+    semiring = Frontiers(limit=limit - small.base[0], epsilon=epsilon, floor=floor, cores=cores, below=below)
     tables, marks = [], [0]
-    for number, (memory, ticks) in enumerate(small.own):
+    for number, (memory, ticks) in enumerate(small.model.own):
         alternatives = semiring.given(memory, ticks, marks[-1])
         marks.append(marks[-1] + memory.size)
         tables.append(Table((number,), semiring.choices(alternatives)))
     shared: dict[int, npt.NDArray[np.int64]] = {}
-    for pair, term in small.edges.items():
+    for pair, term in small.model.edges.items():
         if id(term) not in shared:
             shared[id(term)] = semiring.given(*term, -1)
         tables.append(Table(pair, shared[id(term)]))
-    ends = finish(begin(semiring, small.sizes, tables, ENTRIES), BRANCHES)
+    ends = finish(begin(semiring, sizes, tables, ENTRIES), BRANCHES)
     cell = semiring.union([semiring.product(end.closed) for end in ends])
-    inexact = tuple(sorted({operator for end in ends for operator in end.inexact}))
-    found = []
-    first, count = cell.tolist()
-    for point in range(first, first + count):
-        chosen, homes = [0] * operators, [0] * operators
-        for mark in semiring.marks(point):
-            operator = int(np.searchsorted(marks, mark, side="right")) - 1
-            choice, homes[operator] = divmod(mark - marks[operator], small.own[operator][0].shape[1])
-            chosen[operator] = int(kept[operator][choice])
-        found.append(Found(*model.total(chosen, homes), tuple(chosen), tuple(homes)))
-    return found, inexact
+    inexact = tuple(sorted({small.numbers[operator] for end in ends for operator in end.inexact}))
+    homes = np.asarray([memory.shape[1] for memory, _ in small.model.own], dtype=np.int64)
+    places = semiring.unrolled(cell, marks)
+    return small.found(places // homes, places % homes), inexact

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from maniple.strategies.elimination.course import Course
 from maniple.strategies.elimination.min_plus import Costs, MinPlus
 from maniple.strategies.elimination.variable_elimination import Table, VariableElimination, begin, finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from maniple.strategies.frontier.additive_model import Model
+    from maniple.strategies.frontier.additive_model import Model, Term
 
 __all__: list[str] = []
 
@@ -104,6 +105,17 @@ class WeightedSums:
     def __init__(self, model: Model, entries: int) -> None:
         self.model, self._entries = model, entries
         self.inexact: tuple[int, ...] = ()
+        numbers: dict[tuple[int, bool], int] = {}
+        self._terms: list[tuple[Term, bool]] = []
+        self._known: list[tuple[tuple[int, ...], int]] = []
+        own = [((number,), term) for number, term in enumerate(model.own)]
+        for scope, term in [*own, *sorted(model.edges.items(), key=lambda item: item[0])]:
+            key = id(term), len(scope) == 1
+            if key not in numbers:
+                numbers[key] = len(self._terms)
+                self._terms.append((term, len(scope) == 1))
+            self._known.append((scope, numbers[key]))
+        self._courses: dict[bool, Course[Costs] | None] = {}
 
     def eliminate(self, weights: tuple[float, float], *, squares: bool = False) -> VariableElimination[Costs]:
         """The finished elimination for some weights of memory and ticks; alike operators share its steps.
@@ -112,35 +124,47 @@ class WeightedSums:
             weights: of memory and of ticks.
             squares: whether long chains of equal layers are squared; min-marginals are of folded ones.
         """
-        made: dict[int, Costs] = {}
-
-        def table(term: tuple[np.ndarray, np.ndarray], *, own: bool) -> Costs:
-            if id(term) not in made:
-                sums = weights[0] * term[0] + weights[1] * term[1]
-                made[id(term)] = sums.min(axis=1) if own else sums
-            return made[id(term)]
-
-        tables = [Table((number,), table(term, own=True)) for number, term in enumerate(self.model.own)]
-        tables += [Table(pair, table(term, own=False)) for pair, term in sorted(self.model.edges.items())]
+        given, course = self._given(weights), self._course(squares=squares)
+        if course is not None:
+            return course.repeat(MinPlus(), given)
+        tables = [Table(scope, given[number]) for scope, number in self._known]
         (end,) = finish(begin(MinPlus(), self.model.sizes, tables, self._entries, {}, squares=squares), 1)
         self.inexact = end.inexact
         return end
 
-    def read(self, end: VariableElimination[Costs], weights: tuple[float, float]) -> Found:
-        """The assignment that an elimination has found."""
-        chosen = [0] * len(end.sizes)
-        for step in reversed(end.steps):
-            chosen[step.operator] = int(np.asarray(step.best)[tuple(chosen[other] for other in step.neighbours)])
-        homes = [
-            int(np.argmin(weights[0] * memory[choice] + weights[1] * ticks[choice]))
-            for (memory, ticks), choice in zip(self.model.own, chosen, strict=True)
-        ]
-        return Found(*self.model.total(chosen, homes), tuple(chosen), tuple(homes))
+    def _given(self, weights: tuple[float, float]) -> list[Costs]:
+        """What is known for some weights, that of alike operators once."""
+        given: list[Costs] = []
+        for (memory, ticks), own in self._terms:
+            sums = weights[0] * memory + weights[1] * ticks
+            given.append(sums.min(axis=1) if own else sums)
+        return given
+
+    def _course(self, *, squares: bool) -> Course[Costs] | None:
+        """The order of the steps, which is one for all weights; None where it depends on them."""
+        if squares not in self._courses:
+            found = self._courses[squares] = Course.of(self.model.sizes, self._known, self._entries, squares=squares)
+            if squares and (found is None or not found.squares):
+                self._courses[False] = found
+        return self._courses[squares]
 
     def least(self, weights: tuple[float, float]) -> tuple[Found, float]:
         """The assignment of least sum, and the sum as floating-point numbers have it."""
-        end = self.eliminate(weights, squares=True)
-        return self.read(end, weights), sum(float(costs) for costs in end.closed)
+        course = self._course(squares=True)
+        if course is not None:
+            steps, closed = course.outcome(MinPlus(), self._given(weights))
+        else:
+            end = self.eliminate(weights, squares=True)
+            steps, closed = [(step.operator, step.neighbours, step.best) for step in end.steps], end.closed
+        chosen = [0] * len(self.model.sizes)
+        for operator, neighbours, best in reversed(steps):
+            chosen[operator] = int(np.asarray(best)[tuple(chosen[other] for other in neighbours)])
+        places, homes = np.asarray(chosen, dtype=np.int64), np.zeros(len(chosen), dtype=np.int64)
+        for (memory, ticks), scopes in self.model.alike()[0]:
+            rows = places[scopes[:, 0]]
+            homes[scopes[:, 0]] = np.argmin(weights[0] * memory[rows] + weights[1] * ticks[rows], axis=1)
+        found = Found(*self.model.total(chosen, homes.tolist()), tuple(chosen), tuple(homes.tolist()))
+        return found, sum(float(costs) for costs in closed)
 
     def sweep(self, epsilon: float, cores: int) -> tuple[list[Found], list[Gap]]:
         """The points that weighted sums reach, memory ascending, and the gaps that may hold more.
@@ -150,6 +174,7 @@ class WeightedSums:
             cores: how many threads eliminate.
         """
         ends = ((1.0, 0.0), (0.0, 1.0))
+        self._course(squares=True)  # before threads ask for it
         with ThreadPoolExecutor(cores) as threads:
             rough = [found for found, _ in threads.map(self.least, ends)]
             scale = max(rough[0].memory, 1) / max(rough[1].ticks, 1)
@@ -196,19 +221,20 @@ def relinked(model: Model, lean: Found, fast: Found) -> list[Found]:
 def _mixed(model: Model, before: Found, after: Found, axis: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """By length the total of the assignment that has so many choices of the first, and then those of the second."""
     count = len(model.sizes)
+    one, other = (np.asarray((part.chosen, part.homes), dtype=np.int64) for part in (before, after))
     # What is added when the length becomes this large.
     steps = np.zeros(count + 2, dtype=np.int64)
-    for number, term in enumerate(model.own):
-        one, other = (term[axis][part.chosen[number], part.homes[number]] for part in (before, after))
-        steps[0] += other
-        steps[number + 1] += one - other
-    for (a, b), term in model.edges.items():
-        costs = term[axis]
-        neither, both = costs[after.chosen[a], after.chosen[b]], costs[before.chosen[a], before.chosen[b]]
-        first = costs[before.chosen[a], after.chosen[b]]
-        steps[0] += neither
-        steps[a + 1] += first - neither
-        steps[b + 1] += both - first
+    own, edges = model.alike()
+    for term, scopes in own:
+        mine, theirs = (term[axis][part[0, scopes[:, 0]], part[1, scopes[:, 0]]] for part in (one, other))
+        steps[0] += theirs.sum()
+        steps[scopes[:, 0] + 1] += mine - theirs
+    for term, scopes in edges:
+        costs, (a, b) = term[axis], scopes.T
+        neither, both, first = (costs[x[0, a], y[0, b]] for x, y in ((other, other), (one, one), (one, other)))
+        steps[0] += neither.sum()
+        np.add.at(steps, a + 1, first - neither)
+        np.add.at(steps, b + 1, both - first)
     return np.cumsum(steps)[: count + 1]
 
 

@@ -254,13 +254,18 @@ def _fill(
         most = max(most, starts[sources[row] + 1] - starts[sources[row]])
         most = max(most, starts[targets[row] + 1] - starts[targets[row]])
     overlaps = np.empty((most, most))
+    copies = False  # whether any processor does, which alone asks for the runs of what is shared
+    for memory in range(len(copied)):
+        copies |= wires[4][memory] != ENGINE
     for row in range(len(sources)):
         source, target = sources[row], targets[row]
         if np.isnan(moving[source, target]):
             made, read = shares[starts[source] : starts[source + 1]], shares[starts[target] : starts[target + 1]]
             same = alike[starts[source] : starts[source + 1]], alike[starts[target] : starts[target + 1]]
             loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
-            latency = _add_loads(wires, folders, layout, made, read, same, overlaps, loads, copied, folding, begun)
+            latency = _add_loads(
+                wires, folders, layout, made, read, same, overlaps, copies, loads, copied, folding, begun
+            )
             moving[source, target] = _busiest(wires, loads, copied) + folding.max()
             always[source, target] = 1e9 * latency + begun.max()
         found[row] = moving[source, target] * size + always[source, target]
@@ -275,6 +280,7 @@ def _add_loads(
     read: Shares,
     same: tuple[Column, Column],
     overlaps: Spans,
+    copies: bool,  # noqa: FBT001  (compiled functions take positional arguments)
     loads: Rates,
     copied: Rates,
     folding: Rates,
@@ -302,7 +308,8 @@ def _add_loads(
             at = memory_of[int(made[source, 0])]
             if shared == 0.0 or at == to:
                 continue
-            copied[at] += 2.0 * shared * max(1.0, layout[AXES + 1] / _run(made, source, read, target, layout))
+            if copies:
+                copied[at] += 2.0 * shared * max(1.0, layout[AXES + 1] / _run(made, source, read, target, layout))
             pair, latency = at * len(wires[4]) + to, 0.0
             for place in range(starts[pair], starts[pair + 1]):
                 loads[links[place]] += shared

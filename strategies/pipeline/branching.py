@@ -9,23 +9,28 @@
 topology, so that fewer micro-batches are under way.) A series is a row of units: single nodes, or blocks of branches
 side by side. A stage takes whole units in a row; or a block's branches are cut each by itself, and whole branches may
 share a stage. Under a bound of what a stage may take, the fewest devices are found from the last unit back; the bound
-is bisected.
+is bisected. Of small graphs all stages that wait in no circle are looked at, too, whatever branches they follow.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from math import ceil
+from itertools import combinations, product
+from math import ceil, inf, prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from maniple.strategies.pipeline.linear_order import ORDERS
+import numpy as np
+
+from maniple.strategies.pipeline.ideals import Links, enumerate_ideals
+from maniple.strategies.pipeline.linear_order import ORDERS, Mask, mask_of, series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from maniple.strategies.pipeline.cost_graph import CostGraph
+    from maniple.strategies.pipeline.linear_order import Unit
+    from maniple.strategies.pipeline.stage_costs import Floats
 
 __all__: list[str] = []
 
@@ -35,9 +40,9 @@ CLOSE = 1e-6
 """The relative gap at which that ends."""
 LONGEST = 8
 """Rows of so many units beyond a bound are not made longer."""
-
-Mask = int
-"""Nodes as bits."""
+MOST_IDEALS, MOST_WORK = 200, 20_000_000
+"""Stages in any place are looked at in graphs of at most so many ideals, and so many pairs of them for all that can be
+left of each kind and all that a stage can take."""
 
 
 class Cut(NamedTuple):
@@ -61,7 +66,7 @@ class Kind:
 
     Args:
         count: how many there are.
-        load_s: seconds that a stage of some nodes takes on one of them.
+        load_s: seconds that a stage of some nodes takes on one of them; it is asked for the same again and again.
         fits: whether one of them has room for a stage of some nodes.
     """
 
@@ -70,66 +75,20 @@ class Kind:
     fits: Callable[[Mask], bool]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Branches side by side.
-
-    Args:
-        branches: each a row of units.
-    """
-
-    branches: tuple[tuple[Unit, ...], ...]
-
-
-Unit = int | Block
-"""A node, or a block of branches."""
-
-
-def mask_of(units: Iterable[Unit]) -> Mask:
-    """The nodes of some units."""
-    found = 0
-    for unit in units:
-        found |= 1 << unit if isinstance(unit, int) else sum(map(mask_of, unit.branches))
-    return found
-
-
-def series(graph: CostGraph, nodes: Sequence[int] | None = None) -> tuple[Unit, ...]:
-    """A graph, or some nodes of it, as a row of units.
-
-    Nodes that all others are before or after are units by themselves; what lies between two of them falls apart into
-    branches, each a row again. What has neither is taken in topological order, node by node.
-
-    Args:
-        graph: the graph.
-        nodes: which nodes, ascending; all by default.
-    """
-    inside = list(range(len(graph.nodes)) if nodes is None else nodes)
-    own = set(inside)
-    edges = [(a, b) for a, b in graph.edges if a in own and b in own]
-    parts = _components(inside, edges)
-    if len(parts) > 1:
-        return (Block(tuple(series(graph, part) for part in parts)),)
-    above = _reach(inside, edges)
-    trunk = _trunk(inside, above)
-    if not trunk:
-        return tuple(inside)
-    on_it = sum(1 << node for node in trunk)
-    between: list[list[int]] = [[] for _ in range(len(trunk) + 1)]
-    for node in inside:
-        if not on_it >> node & 1:
-            between[(above[node] & on_it).bit_count()].append(node)
-    units: list[Unit] = []
-    for number, others in enumerate(between):
-        units += series(graph, others) if others else ()
-        units += trunk[number : number + 1]
-    return tuple(units)
-
-
 def branching(
     graph: CostGraph, kinds: Sequence[Kind], devices: int | None = None, *, replicate: bool = False
 ) -> tuple[Cut, ...]:
-    """The stages on at most so many devices whose slowest is fastest, as far as they follow the graph's branches.
+    """The stages whose slowest is fastest, of all that `branchings` finds."""
+    return branchings(graph, kinds, devices, replicate=replicate)[-1]
+
+
+def branchings(
+    graph: CostGraph, kinds: Sequence[Kind], devices: int | None = None, *, replicate: bool = False
+) -> list[tuple[Cut, ...]]:
+    """Stages on at most so many devices, each time with a faster slowest stage.
+
+    First come those that follow the graph's branches, then those of lines, and then, of graphs so small that all can
+    be looked at, the best of all stages that wait in no circle; each where it is better than what came before.
 
     Args:
         graph: the graph.
@@ -138,30 +97,97 @@ def branching(
         replicate: whether several devices of a kind may share a stage, and its load.
 
     Returns:
-        The stages, each after those that it reads from.
+        The stages of each, every one after those that it reads from; one stage where nothing is better, or fits.
     """
-    known = tuple(Kind(each.count, cache(each.load_s), cache(each.fits)) for each in kinds)
     most, everything = devices or sum(each.count for each in kinds), (1 << len(graph.nodes)) - 1
-    able = [kind for kind, own in enumerate(known) if own.fits(everything)] or range(len(known))
-    high, alone = min((known[kind].load_s(everything), kind) for kind in able)
-    best: tuple[Cut, ...] = (Cut(everything, 1, alone),)
+    able = [kind for kind, own in enumerate(kinds) if own.fits(everything)]
+    alone_s, alone = min((kinds[kind].load_s(everything), kind) for kind in able or range(len(kinds)))
+    high, found = alone_s if able else inf, list[tuple[Cut, ...]]()
     # A stage may do better with the end of one branch and the beginning of the next, as a straight pipeline has it.
     for row in (series(graph), *(tuple(order(graph)) for order in ORDERS)):
-        low, bound = 0.0, high * (1 - CLOSE)
-        for _ in range(ROUNDS):
-            ways = _Fewest(bound, known, most, replicate).of_row(row)
-            found = min(ways, key=lambda way: sum(way.counts), default=None)
-            if found is not None:
-                best = found.cuts
-                high = max(known[cut.kind].load_s(cut.nodes) / cut.replicas for cut in best)
-            elif bound >= high * (1 - CLOSE):
-                break  # nothing of this row is better
-            else:
-                low = bound
-            if high - low <= CLOSE * high:
-                break
-            bound = (low + high) / 2
+        better = _of_row(row, kinds, most, high, replicate=replicate)
+        if better:
+            found.append(better)
+            high = _slowest_s(kinds, better)
+    best = _of_all(graph, kinds, most, replicate=replicate)
+    if best and _slowest_s(kinds, best) < high * (1 - CLOSE):
+        found.append(best)
+    return found or [(Cut(everything, 1, alone),)]
+
+
+def _slowest_s(kinds: Sequence[Kind], cuts: Sequence[Cut]) -> float:
+    return max(kinds[cut.kind].load_s(cut.nodes) / cut.replicas for cut in cuts)
+
+
+def _of_row(
+    row: Sequence[Unit], kinds: Sequence[Kind], devices: int, high: float, *, replicate: bool
+) -> tuple[Cut, ...]:
+    """The stages of a row of units whose slowest is fastest, by bisection; none where that is not below a time."""
+    best: tuple[Cut, ...] = ()
+    low, bound = 0.0, high * (1 - CLOSE)
+    for _ in range(ROUNDS):
+        ways = _Fewest(bound, tuple(kinds), devices, replicate).of_row(row)
+        found = min(ways, key=lambda way: sum(way.counts), default=None)
+        if found is not None:
+            best = found.cuts
+            high = _slowest_s(kinds, best)
+        elif bound >= high * (1 - CLOSE):
+            break  # nothing of this row is better
+        else:
+            low = bound
+        if high - low <= CLOSE * high:
+            break
+        bound = (low + high) / 2
     return best
+
+
+def _of_all(graph: CostGraph, kinds: Sequence[Kind], devices: int, *, replicate: bool) -> tuple[Cut, ...]:
+    """The stages whose slowest is fastest, of all that wait in no circle; none where they are too many, or none fit.
+
+    Where none waits for a later one, all stages up to each are an ideal. So they are a chain of nested ideals, and what
+    is left to do after an ideal, on so many devices of each kind, has a least slowest stage:
+
+        best(i, counts)  =  min over ideals j that hold i, kinds k and replicas r:
+                                max( load of j without i on k / r,  best(j, counts without r of k) )
+    """
+    lattice = enumerate_ideals(Links.of(len(graph.nodes), graph.edges), MOST_IDEALS)
+    ways = [(kind, r) for kind, own in enumerate(kinds) for r in range(1, (own.count if replicate else 1) + 1)]
+    sizes = [range(own.count + 1) for own in kinds]
+    if lattice is None or prod(map(len, sizes)) * len(ways) * len(lattice) ** 2 > MOST_WORK:
+        return ()
+    ideals = [sum(1 << node for node in lattice.nodes(place)) for place in range(len(lattice))]
+    loads = np.full((len(kinds), len(ideals), len(ideals)), inf)
+    for one, other in combinations(range(len(ideals)), 2):
+        nodes = ideals[other] & ~ideals[one]
+        for kind, own in enumerate(kinds) if not ideals[one] & ~ideals[other] else ():
+            loads[kind, one, other] = own.load_s(nodes) if own.fits(nodes) else inf
+    done, rows = np.where(np.arange(len(ideals)) + 1 < len(ideals), inf, 0.0), np.arange(len(ideals))
+    best: dict[tuple[int, ...], Floats] = {}
+    then: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for counts in sorted(product(*sizes), key=sum):
+        least, end, way = done, np.zeros(len(ideals), np.int64), np.zeros(len(ideals), np.int64)
+        for number, (kind, replicas) in enumerate(ways):
+            rest = _without(counts, kind, replicas)
+            if rest in best:
+                slowest = np.maximum(loads[kind] / replicas, best[rest])
+                at = slowest.argmin(axis=1)
+                better = slowest[rows, at] < least
+                least = np.where(better, slowest[rows, at], least)
+                end, way = np.where(better, at, end), np.where(better, number, way)
+        best[counts], then[counts] = least, list(zip(end.tolist(), way.tolist(), strict=True))
+    value, _, left = min((float(best[own][0]), sum(own), own) for own in best if sum(own) <= devices)
+    cuts, place = list[Cut](), 0
+    while value < inf and place + 1 < len(ideals):
+        after, number = then[left][place]
+        kind, replicas = ways[number]
+        cuts.append(Cut(ideals[after] & ~ideals[place], replicas, kind))
+        left, place = _without(left, kind, replicas), after
+    return tuple(cuts)
+
+
+def _without(counts: tuple[int, ...], kind: int, taken: int) -> tuple[int, ...]:
+    """So many devices of each kind, without some of one."""
+    return tuple(own - taken * (place == kind) for place, own in enumerate(counts))
 
 
 class Way(NamedTuple):
@@ -283,38 +309,3 @@ class _Fewest:
 def _within(counts: tuple[int, ...], others: tuple[int, ...]) -> bool:
     """Whether there are no more of any kind."""
     return all(own <= other for own, other in zip(counts, others, strict=True))
-
-
-def _components(nodes: Iterable[int], edges: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """The nodes that hang together, however edges lead."""
-    home = {node: node for node in nodes}
-
-    def root(node: int) -> int:
-        while home[node] != node:
-            home[node] = node = home[home[node]]
-        return node
-
-    for a, b in edges:
-        first, second = sorted((root(a), root(b)))
-        home[second] = first
-    found: dict[int, list[int]] = {}
-    for node in home:
-        found.setdefault(root(node), []).append(node)
-    return list(found.values())
-
-
-def _reach(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, Mask]:
-    """For every node those before it."""
-    above = dict.fromkeys(nodes, 0)
-    for source, target in edges:  # sorted, so that all that comes before a source is known
-        above[target] |= above[source] | 1 << source
-    return above
-
-
-def _trunk(nodes: Sequence[int], above: dict[int, Mask]) -> list[int]:
-    """The nodes that all others are before or after, in order."""
-    after = dict.fromkeys(nodes, 0)
-    for node in nodes:
-        for other in nodes:
-            after[other] += above[node] >> other & 1
-    return [node for node in nodes if above[node].bit_count() + after[node] == len(nodes) - 1]

@@ -28,9 +28,9 @@ from maniple.strategies.search.memory_fit import allocated_beyond, needed_bytes
 from maniple.strategies.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from maniple.operators.plan.plan import Plan
+    from maniple.operators.plan.plan import Plan, Term
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.interface.strategy import Problem
 
@@ -53,13 +53,49 @@ def finalists(problem: Problem, plans: Iterable[Plan]) -> tuple[Plan, ...]:
         plans: of its graph and machine; of equal ones the first is one, and those that the runtime has no room for are
             none.
     """
+    return tuple(plan for _, plan in _near(problem, plans))
+
+
+def rivals(problem: Problem, plans: Iterable[Plan], most: int) -> tuple[Plan, ...]:
+    """Data parallelism and the fastest of the plans that come near, as they are simulated; none where it stands alone.
+
+    It takes part whether a strategy came to it or not: what others are compared with. Where stages, an order or a
+    number of micro-batches were asked for, or weights of other steps are read, nothing is compared with it.
+
+    Args:
+        problem: what was searched.
+        plans: see `finalists`.
+        most: how many take part.
+    """
+    asked = (problem.order, problem.micro_batches, problem.inside, problem.weights)
+    if any(one is not None for one in asked):
+        return ()
+    common = DataParallel().plan(problem)
+    near = sorted(_near(problem, (common, *plans)), key=lambda one: one[0].makespan_ns)
+    if not any(plan is common for _, plan in near):
+        return ()  # the runtime has no room for it
+    first = [(simulation, plan) for simulation, plan in near if plan is common]
+    others = [(simulation, plan) for simulation, plan in near if plan is not common][: most - 1]
+    told = [
+        replace(
+            plan, predicted=Predicted(simulation.makespan_ns / 1e9, max(needed_bytes(simulation)), simulation.bytes)
+        )
+        for simulation, plan in (*first, *others)
+    ]
+    return tuple(told) if others else ()
+
+
+def _near(problem: Problem, plans: Iterable[Plan]) -> list[tuple[Simulation, Plan]]:
+    """The plans that come near the fastest, each once and as simulated; data parallelism if it is among them."""
     distinct: dict[object, Plan] = {}
     for plan in plans:
         distinct.setdefault((plan.operators, plan.weights, plan.semantics, plan.stages, plan.pipeline), plan)
     simulated = [(_simulate(problem, plan, problem.costs), plan) for plan in distinct.values()]
-    fitting = [(one.makespan_ns, plan) for one, plan in simulated if max(allocated_beyond(one)) <= 0]
-    fastest = min((makespan_ns for makespan_ns, _ in fitting), default=0)
-    return tuple(plan for ns, plan in fitting if ns <= NEAR * fastest or plan.strategy == DataParallel.name)
+    fitting = [(one, plan) for one, plan in simulated if max(allocated_beyond(one)) <= 0]
+    fastest = min((one.makespan_ns for one, _ in fitting), default=0)
+    return [
+        (one, plan) for one, plan in fitting if one.makespan_ns <= NEAR * fastest or plan.strategy == DataParallel.name
+    ]
 
 
 def decide(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan]) -> Plan:
@@ -76,17 +112,29 @@ def decide(problem: Problem, costs: Repeated, result: Plan, plans: Sequence[Plan
     fastest = min(range(len(plans)), key=lambda number: middle[number].makespan_ns)
     equal = [number for number in range(len(plans)) if number == fastest or not slower(passes[number], passes[fastest])]
     number = min(equal, key=lambda number: (middle[number].bytes, middle[number].makespan_ns))
-    # What the result says of other plans was timed in other minutes.
+    terms: dict[str, Term] = {"found by": plans[number].strategy}
+    terms |= {f"{STEP_S_OF}{plan.strategy}": one.makespan_ns / 1e9 for plan, one in zip(plans, middle, strict=True)}
+    predicted = Predicted(middle[number].makespan_ns / 1e9, max(needed_bytes(middle[number])))
+    return retold(result, plans[number], terms, predicted)
+
+
+def retold(result: Plan, taken: Plan, terms: Mapping[str, Term], predicted: Predicted) -> Plan:
+    """The plan that is taken, with what the result says of the search and what a runoff says of all that took part.
+
+    Args:
+        result: what was found before it.
+        taken: the plan that it came to.
+        terms: what it says; what the result says of other plans was timed in other minutes, and goes.
+        predicted: what the plan is expected to take.
+    """
     told = {term: value for term, value in dict(result.explanation).get("", ()) if not term.startswith(STEP_S_OF)}
-    told |= {"found by": plans[number].strategy}
-    told |= {f"{STEP_S_OF}{plan.strategy}": one.makespan_ns / 1e9 for plan, one in zip(plans, middle, strict=True)}
-    own = tuple((name, terms) for name, terms in plans[number].explanation if name)
+    own = tuple((name, each) for name, each in taken.explanation if name)
     return replace(
-        plans[number],
+        taken,
         strategy=result.strategy,
         seed=result.seed,
-        explanation=(("", tuple(told.items())), *own),
-        predicted=Predicted(middle[number].makespan_ns / 1e9, max(needed_bytes(middle[number]))),
+        explanation=(("", tuple({**told, **terms}.items())), *own),
+        predicted=predicted,
     )
 
 

@@ -103,7 +103,7 @@ def _widest(matching: Matching, devices: int) -> tuple[Segmentation, tuple[Stage
     """The match with the most stages, and what they take: of those that fit, else of all; None where there is none."""
     roomy = replace(matching, fleet=replace(matching.fleet, held_bytes=(inf,) * len(matching.fleet.classes)))
     for each in (matching, roomy):
-        cuts = [cut for cut in each.pipelines() if len(cut.stages) <= devices]
-        if cuts:
-            return cuts[-1], each.times(cuts[-1])
+        cut = each.widest(devices)
+        if cut is not None:
+            return cut, each.times(cut)
     return None

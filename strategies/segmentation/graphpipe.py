@@ -12,12 +12,13 @@ the slowest link that one of them has.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from math import fsum
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-from maniple.strategies.pipeline.branching import Kind, branching
+from maniple.strategies.pipeline.branching import Kind, branchings
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import costs_by_class
@@ -25,6 +26,7 @@ from maniple.strategies.pipeline.pipeline_timing import StageTimes
 from maniple.strategies.pipeline.problem import Segmentation, SegmentationProblem, Stage
 from maniple.strategies.pipeline.stage_costs import Assumptions, Level, synchronization_s, transfer_s, work_s
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
+from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ class GraphPipe(AbstractDirectStrategy):
         self._replicate, self._times, self._alone = replicate, times, alone
 
     def load_compiled(self) -> None:
-        """Compile the simulator, or load it."""
+        """Compile the search of stages and the simulator, or load them."""
+        load_compiled()
         load_simulator()
 
     def plan(self, problem: Problem) -> Plan:
@@ -73,22 +76,25 @@ class GraphPipe(AbstractDirectStrategy):
         return choose(problem, self.name, found, [] if self._alone else rivals(problem, found))
 
     def _candidates(self, problem: Problem, rig: _Rig) -> Iterator[Finalist]:
-        """The pipelines on all processors and on half of them, in each order, with each number of micro-batches."""
+        """The pipelines on all processors and on half of them, in each order, with each number of micro-batches.
+
+        The stages that follow the branches, and those whose slowest is fastest: they may be deeper.
+        """
         machine, count = problem.machine, len(problem.machine.processors)
         level, counts = flat(machine, count), micro_batch_counts(problem)
         kinds = rig.kinds(max(counts))
+        orders = EXPLORED if problem.order is None else (problem.order,)
         for replicate in (False, True) if self._replicate is None else (self._replicate,):
             for devices in dict.fromkeys((count, max(1, count // 2))):
-                cuts = branching(rig.costs[0], kinds, devices, replicate=replicate)
-                for order in EXPLORED if problem.order is None else (problem.order,):
-                    for parts in counts:
-                        given = Assumptions(order=assumed(order), micro_batches=parts)
-                        # What stages hold the simulator says.
-                        asked = SegmentationProblem(rig.costs[0], (level,), True, None, "latency", given)
-                        cut, times = rig.segmentation(asked, cuts), rig.times(given, cuts)
-                        made = finalist(problem, self.name, asked, cut, order, times)
-                        fill = filled_s(rig.costs[0], cut.stages, times)
-                        yield replace(made, estimate_s=fill + (parts - 1) / parts * cut.bottleneck_s)
+                found = branchings(rig.costs[0], kinds, devices, replicate=replicate)
+                for cuts, order, parts in product(dict.fromkeys((found[0], found[-1])), orders, counts):
+                    given = Assumptions(order=assumed(order), micro_batches=parts)
+                    # What stages hold the simulator says.
+                    asked = SegmentationProblem(rig.costs[0], (level,), True, None, "latency", given)
+                    cut, times = rig.segmentation(asked, cuts), rig.times(given, cuts)
+                    made = finalist(problem, self.name, asked, cut, order, times)
+                    fill = filled_s(rig.costs[0], cut.stages, times)
+                    yield replace(made, estimate_s=fill + (parts - 1) / parts * cut.bottleneck_s)
 
 
 @final
@@ -112,7 +118,7 @@ class _Rig:
     def kinds(self, parts: int) -> tuple[Kind, ...]:
         """The classes of processors, for stages that take so many micro-batches at most."""
         return tuple(
-            Kind(len(own), partial(self._load_s, kind), partial(self._fits, kind, parts))
+            Kind(len(own), cache(partial(self._load_s, kind)), cache(partial(self._fits, kind, parts)))
             for kind, own in enumerate(self.fleet.classes)
         )
 

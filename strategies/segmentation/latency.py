@@ -6,7 +6,9 @@ With m micro-batches, stage i taking F_i + B_i for each and x_i over the cut aft
     GPipe                  the same with (m - 1) (max(F_i, x_i / 2) + max(B_i, x_i / 2))
 
 (Huang et al., GPipe, NeurIPS 2019; Narayanan et al., PipeDream-Flush.) The maxima are bounded from above and bisected;
-under bounds the sum is a dynamic programme. What bounds cannot contain a better pipeline is never looked at.
+under bounds the sum is a dynamic programme. What bounds cannot contain a better pipeline is never looked at: of a
+pipeline that is known, here the one with the least slowest stage, follows how large the maxima of a better one may be,
+for its stages together take at least what all nodes do.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ from maniple.strategies.pipeline.stage_costs import (
 )
 from maniple.strategies.segmentation.pipeline_cost import cut_bytes
 from maniple.strategies.segmentation.pipeline_space import MOST_PAIRED, Space, trace_cuts
-from maniple.strategies.segmentation.throughput import Answer, approximate, does_not_fit, most_states
+from maniple.strategies.segmentation.throughput import Answer, approximate, does_not_fit, fits, most_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.strategies.pipeline.ideals import Ticks
     from maniple.strategies.pipeline.problem import SegmentationProblem
+    from maniple.strategies.segmentation.bottleneck import Cut
     from maniple.strategies.segmentation.pipeline_space import NodeCosts, Part
     from maniple.strategies.segmentation.refinement import Pipeline
 
@@ -140,9 +143,11 @@ class _Search:
         split = given.order == "gpipe"
         first, second = (forward, backward) if split else (forward + backward, np.zeros_like(backward))
         synchronization = costs.synchronization if given.synchronization == "add" else 0 * costs.synchronization
+        phases = [per_replica(given, each, replicas, costs.clock, m) for each in (first, second)]
+        self._least = int((phases[0] + phases[1]).min(axis=1).sum())
         self._fill = pairs.Fill(
-            self._totals(per_replica(given, first, replicas, costs.clock, m)),
-            self._totals(per_replica(given, second, replicas, costs.clock, m)),
+            self._totals(phases[0]),
+            self._totals(phases[1]),
             self._totals(synchronization),
             cut_ticks(space.crossing, problem.levels[0], given, replicas, costs.clock) // m,
             2 if split else 1,
@@ -151,15 +156,16 @@ class _Search:
         self._holdings = space.holdings(problem.memory_bytes)
         self._weights = (m - 1, m - 1 if split else 0, 1)
         self._solves = 0
-        pairs_of_devices = sum(problem.devices - r for r in range(replicas))
-        steps = max(1, len(space.lattice) ** 2 * pairs_of_devices)
-        self._most_solves = max(8, min(_MOST_SOLVES, _MOST_STEPS // steps))
+        self._most_solves = 1
 
     def run(self, ceiling: int | None) -> Answer | None:
         """The best pipeline below a ceiling with the least bound of what was not looked at."""
-        best: Pipeline | None = None
-        value = int(pairs.INFINITE) if ceiling is None else ceiling
+        best, value = self._known(), int(pairs.INFINITE) if ceiling is None else ceiling
+        best = best if best is not None and best[1] < value else None
+        value = value if best is None else best[1]
         high = tuple(int(table[-1].max()) + int(self._fill.transfer.max()) * 2 for table in self._fill[:3])
+        high = self._within(high, value)
+        self._most_solves = max(8, min(_MOST_SOLVES, _MOST_STEPS // self._steps(high)))
         boxes = [] if (root := self._solve((0, 0, 0), high, 0)) is None else [root[0]]
         if root is not None and self._value(root[0]) < value:
             best = (root[1], self._value(root[0]))
@@ -174,7 +180,7 @@ class _Search:
             low = (*box.low[:axis], middle + 1, *box.low[axis + 1 :])
             heapq.heappush(boxes, self._box(number, low, box.high, box.total, box.maxima))
             cut = (*box.high[:axis], middle, *box.high[axis + 1 :])
-            lower = self._solve(box.low, cut, number + 1)
+            lower = self._solve(box.low, self._within(cut, value), number + 1)
             number += 2
             if lower is not None:
                 heapq.heappush(boxes, lower[0])
@@ -185,6 +191,41 @@ class _Search:
             return None
         bound = min(value, boxes[0].bound) if boxes else value
         return Answer(best[0], value, bound, len(self._space.lattice))
+
+    def _known(self) -> Pipeline | None:
+        """The pipeline with the least slowest stage, and what it comes to; None where it does not fit, or is as far."""
+        space = self._space
+        found = space.fastest() if space.passes_along else None
+        parts = () if found is None else space.parts(found.cuts)
+        if found is None or not fits(space.problem, parts):
+            return None
+        total, maxima = self._added_up(found.cuts)
+        return parts, total + sum(w * most for w, most in zip(self._weights, maxima, strict=True))
+
+    def _steps(self, high: tuple[int, ...]) -> int:
+        """The stages times situations that a solution under upper bounds looks at, at most."""
+        work, devices = np.sort(self._fill.first[:, -1]), self._space.problem.devices
+        stages = np.searchsorted(work, work + high[0], side="right") - np.arange(len(work))
+        return max(1, int(stages.sum()) * sum(devices - r for r in range(self._fill.first.shape[1])))
+
+    def _within(self, high: tuple[int, ...], value: int) -> tuple[int, ...]:
+        """Upper bounds of the maxima of pipelines that are below a value."""
+        room = value - 1 - self._least
+        return tuple(min(most, room // w) if w else most for most, w in zip(high, self._weights, strict=True))
+
+    def _added_up(self, cuts: Sequence[Cut]) -> tuple[int, tuple[int, ...]]:
+        """The sum of the fill times of a pipeline's stages, and its maxima."""
+        fill, total, maxima, start = self._fill, 0, [0, 0, 0], 0
+        for cut in cuts:
+            m = cut.replicas - 1
+            for axis, value in enumerate(pairs.slots(fill, start, cut.ideal, m)):
+                maxima[axis] = max(maxima[axis], int(value))
+            total += int(
+                fill.first[cut.ideal, m] - fill.first[start, m] + fill.second[cut.ideal, m] - fill.second[start, m]
+            )
+            total += int(fill.transfer[start, m] + fill.transfer[cut.ideal, m]) // 2
+            start = cut.ideal
+        return total, tuple(maxima)
 
     def _totals(self, nodes: Ticks) -> Ticks:
         return self._space.lattice.total(self._space.coarse.gather(nodes))
@@ -209,12 +250,8 @@ class _Search:
         if best[0, used] >= pairs.INFINITE:
             return None
         cuts = trace_cuts(ends, replicas, used)
-        maxima, start = [0, 0, 0], 0
-        for cut in cuts:
-            for axis, value in enumerate(pairs.slots(self._fill, start, cut.ideal, cut.replicas - 1)):
-                maxima[axis] = max(maxima[axis], int(value))
-            start = cut.ideal
-        box = self._box(number, low, high, int(best[0, used]), tuple(maxima))
+        _, maxima = self._added_up(cuts)
+        box = self._box(number, low, high, int(best[0, used]), maxima)
         return box, self._space.parts(cuts)
 
 

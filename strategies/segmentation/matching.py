@@ -97,6 +97,10 @@ class Matching:
                     best[count] = answer
         return tuple(best[count] for count in sorted(best))
 
+    def widest(self, most: int) -> Segmentation | None:
+        """The match on the most processors, of those with at most so many stages; None where there is none."""
+        return next((cut for cut in reversed(self.pipelines()) if len(cut.stages) <= most), None)
+
     @property
     def adds(self) -> bool:
         """Whether a stage is busy while it sends and while it receives."""

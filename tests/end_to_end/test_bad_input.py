@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.jobs, pytest.mark.timeout(120), pytest.mark.usefixture
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "examples" / "digits.py")
+FLOWING = str(Path(__file__).resolve().parent / "scripts" / "flow_refused.py")
 ONE = ("--cores", "1")
 """A rank of as many threads as what is forked."""
 
@@ -86,3 +87,25 @@ def test_an_unwritable_timeline_is_refused(tmp_path: Path) -> None:
     ended = maniple("run", *ONE, DIGITS, "--epochs", "1", "--timeline", str(tmp_path), cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert f"cannot write the timeline to {tmp_path}" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("batch_norm", "semantics.batch_norm: expected local_stats beside semantics.weights"),
+        ("optimizer", "semantics.weights: expected an optimizer that gathers gradients"),
+        ("stage", "semantics.weights: expected at least 2 stages, for one stage has no versions"),
+    ],
+)
+def test_a_pipeline_without_a_flush_that_cannot_be_is_refused(tmp_path: Path, what: str, expected: str) -> None:
+    ended = maniple("run", *ONE, "--processors", "2", FLOWING, what, cwd=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert expected in ended.stderr
+    assert "loss" not in ended.stdout
+
+
+def test_steps_where_a_run_was_meant_are_told_and_a_batch_of_another_size_drains(tmp_path: Path) -> None:
+    ended = maniple("run", *ONE, "--processors", "2", FLOWING, "size", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("loss") == 4
+    assert ended.stderr.count("trainer.run(batches) keeps them at work, trainer.step(batch) cannot") == 1

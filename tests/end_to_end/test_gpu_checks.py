@@ -36,7 +36,7 @@ def test_every_check_runs_on_a_null_device_and_finds_nothing_wrong(tmp_path: Pat
     lines = [json.loads(line) for line in found.stdout.splitlines()]
     assert [line for line in lines if "error" in line and isinstance(line["error"], str)] == [], found.stderr
     assert found.returncode == 0, found.stdout + found.stderr
-    order = ["doctor", "law1", "ranks", "digits", "kernels", "steps", "chain"]
+    order = ["doctor", "law1", "ranks", "nccl", "digits", "kernels", "steps", "chain"]
     order += ["memory", "capture", "prediction", "recording"]
     assert list(dict.fromkeys(line["check"] for line in lines)) == order
     assert not lines[0]["wheels"]["zmq"]

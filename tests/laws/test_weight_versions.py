@@ -21,11 +21,19 @@ STEPS = 30
 
 
 def check(
-    rule: str, optimizer: str, stages: int, ranks: int, *, shared: bool = False, split: int = 1, size: int = BATCH
+    rule: str,
+    optimizer: str,
+    stages: int,
+    ranks: int,
+    *,
+    shared: bool = False,
+    split: int = 1,
+    size: int = BATCH,
+    order: str = "asynchronous",
 ) -> None:
     """Losses and parameters of 30 mini-batches, ramp and drain among them, are those of plain torch on every rank."""
     graph, given = chain(stages, size), batches(STEPS, size)
-    plan = flowing(graph, stages, rule, split, size)
+    plan = flowing(graph, stages, rule, split, size, order)
 
     def body(world: World) -> tuple[dict[str, torch.Tensor], list[float], dict[str, torch.Tensor]]:
         with mp.Trainer(graph, plan, optimizer=OPTIMIZERS[optimizer][0], seed=1, world=world) as trainer:
@@ -84,6 +92,12 @@ def test_stages_whose_samples_are_split_train_as_lists_of_weights_do() -> None:
 def test_any_number_of_micro_batches_is_one_update_late(stages: int, size: int) -> None:
     """As many as samples, more than stages, divisors of which regions are used again, and primes."""
     check("2bw", "momentum", stages, 1, size=size)
+
+
+@pytest.mark.parametrize(("stages", "size", "ranks"), [(2, 3, 1), (3, 5, 3), (4, 5, 1), (4, 12, 2)])
+def test_it_is_so_with_more_in_flight(stages: int, size: int, ranks: int) -> None:
+    """One more than stages, and as many as there can be; primes, divisors, and stages of one rank and of several."""
+    check("2bw", "adam", stages, ranks, size=size, shared=ranks == stages, order="asynchronous_early")
 
 
 def test_rules_differ() -> None:

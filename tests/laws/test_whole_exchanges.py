@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from levelled import levelled, paired
-from lockstep_fabric import Hub, LockstepFabric
+from lockstep_fabric import Hub, LockstepFabric, StreamFabric
 from thread_ranks import run_on_worlds
 from trained_networks import NETWORKS, SHORT, Training, judged, trained
 
@@ -26,11 +26,11 @@ from maniple.testing import local_worlds
 ROWS, COLUMNS = 13, 3
 
 
-def joined(worlds: list[World], hub: Hub | None) -> list[World]:
+def joined(worlds: list[World], hub: Hub | None, strict: type[LockstepFabric] = LockstepFabric) -> list[World]:
     """Worlds whose transports have a fabric beside them: a strict one of this process, or Gloo."""
     for world in worlds:
         assert world.transport is not None
-        fabric: Fabric = GlooFabric(world.rank, "127.0.0.1", print) if hub is None else LockstepFabric(hub, world.rank)
+        fabric: Fabric = GlooFabric(world.rank, "127.0.0.1", print) if hub is None else strict(hub, world.rank)
         world.transport.fabric = fabric
     return worlds
 
@@ -107,6 +107,62 @@ def test_so_is_training_through_gloo(tmp_path: Path) -> None:
             assert all(predicted == measured > 0 for predicted, measured in training.moved)
             for key, value in alone.parameters.items():
                 assert torch.allclose(training.parameters[key], value, rtol=0, atol=1e-10), key
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_exchanges_of_devices_are_made_in_their_streams(ranks: int) -> None:
+    """Null devices, whose streams begin late, and a fabric that keeps a stream from going on, as NCCL does."""
+    network, hub = NETWORKS["mlp13"], Hub(6)
+    alone = judged("mlp13", "float64", SHORT)
+
+    def body(world: World) -> Training:
+        plan = mp.search(network.graph("float64"), host_machine(world), strategy="data_parallel", seed=3)
+        return trained(network, "float64", plan, world, SHORT)
+
+    found = run_on_worlds(joined(local_worlds(ranks, device="null"), hub, StreamFabric), body)
+    check_order(hub)
+    assert {call.group for calls in hub.begun.values() for call in calls} == {tuple(range(ranks))}
+    for training in found:
+        assert training.losses == found[0].losses
+        assert all(predicted == measured > 0 for predicted, measured in training.moved)
+        for key, value in training.parameters.items():
+            assert torch.allclose(value, alone.parameters[key], rtol=0, atol=1e-10), key
+
+
+@pytest.mark.parametrize(("device", "fabric"), [("cpu", StreamFabric), ("null", LockstepFabric)])
+def test_a_fabric_is_asked_for_its_own_kind_of_memory_alone(device: str, fabric: type[LockstepFabric]) -> None:
+    network, hub = NETWORKS["mlp13"], Hub(7)
+
+    def body(world: World) -> float:
+        plan = mp.search(network.graph("float64"), host_machine(world), strategy="data_parallel", seed=3)
+        with mp.Trainer(network.graph("float64"), plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            return trainer.step(**network.samples(0, network.batch, "float64"))
+
+    run_on_worlds(joined(local_worlds(2, device=device), hub, fabric), body)
+    assert not hub.begun
+
+
+@pytest.mark.parametrize("strategy", ["data_parallel", "expert", "random"])
+def test_the_memory_of_rows_that_are_put_together_is_planned(strategy: str) -> None:
+    """What the allocator gave out is what was to be known before, also where a row lies in memory of its own."""
+    network, hub = NETWORKS["mlp13"], Hub(4)
+    graph = network.graph("float64")
+
+    def body(world: World) -> tuple[int, int, int]:
+        plan = mp.search(graph, host_machine(world), strategy=strategy, seed=3)
+        trainer = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world)
+        (memory,) = RankRuntime.of(world).memories.values()
+        replay = trainer._load("step", graph.batch).replay
+        need = sum(replay.needs().values())
+        for seed in range(2):
+            trainer.step(**network.samples(seed, network.batch, "float64"))
+        assert sum(replay.needs().values()) == need
+        return need, memory.allocated_bytes(), need - sum(replay._storage.needs().values())
+
+    found = run_on_worlds(joined(local_worlds(3), hub), body)
+    assert any(calls for calls in hub.begun.values())
+    assert all(need == allocated for need, allocated, _ in found)
+    assert any(rows for _, _, rows in found)
 
 
 @mp.task

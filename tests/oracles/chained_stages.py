@@ -33,7 +33,9 @@ def chain(stages: int, batch: int = BATCH, width: int = WIDTH) -> mp.Graph:
     return g
 
 
-def flowing(graph: mp.Graph, stages: int, rule: str, split: int = 1, parts: int = 0) -> mp.Plan:
+def flowing(
+    graph: mp.Graph, stages: int, rule: str, split: int = 1, parts: int = 0, order: str = "asynchronous"
+) -> mp.Plan:
     """A plan of it without a flush, each stage on processors of its own, its samples split over them.
 
     Under 2BW a mini-batch is cut into some parts, by default as many as there are stages.
@@ -41,7 +43,7 @@ def flowing(graph: mp.Graph, stages: int, rule: str, split: int = 1, parts: int 
     names = [node.name for node in graph.nodes]
     cut = [names[2 * stage : 2 * stage + 2] for stage in range(stages)]
     cut[-1].append(names[-1])
-    return staged(graph, cut, rule, parts=parts, width=split)
+    return staged(graph, cut, rule, parts=parts, width=split, order=order)
 
 
 def samples(graph: mp.Graph, node: Node) -> str:
@@ -58,6 +60,7 @@ def staged(
     parts: int = 0,
     width: int = 1,
     factor: Callable[[mp.Graph, Node], str] = samples,
+    order: str = "asynchronous",
 ) -> mp.Plan:
     """A plan without a flush, each stage on so many processors, over which an operator is split that has the factor."""
     stage_of = {name: stage for stage, own in enumerate(stages) for name in own}
@@ -70,7 +73,7 @@ def staged(
     weights = tuple((t.name, WeightPlan((1,) * len(t.shape), (homes[t.id],))) for t in graph.lasting)
     plan = mp.Plan(graph.fingerprint(), "by hand", tuple(operators), weights)
     count = (parts or len(stages)) if rule == "2bw" else 1
-    plan = plan.with_pipeline(stages, order="asynchronous", micro_batches=count)
+    plan = plan.with_pipeline(stages, order=order, micro_batches=count)
     return replace(plan, semantics=(("weights", rule),))
 
 

@@ -74,9 +74,29 @@ def _interior(context: TileContext, shape: tuple[int, ...]) -> tuple[slice, ...]
     return (slice(None), slice(None), *places)
 
 
+def seen(context: TileContext) -> tuple[slice, ...] | None:
+    """Which elements of the tile's input are seen at all, where its windows are points that step over some; else None.
+
+    oneDNN copies a part of an instance, such as the 31 rows of 32 that points with a stride of 2 lie in, before it
+    looks at a quarter of it: forward, and for either gradient. What is seen is copied alone:
+
+        input rows    0  1  2  3  4         stride 2, one row high
+        seen          x     x     x
+    """
+    operator, shape = operator_of(context), input_shape(context)
+    if 0 in shape or all(step == 1 for step in operator.stride) or any(size != 1 for size in operator.kernel_size):
+        return None
+    if torch_padding(context) != (0,) * len(operator.axes):
+        return None
+    return (slice(None), slice(None), *(slice(None, None, step) for step in operator.stride))
+
+
 def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """The convolution of the tile."""
     x, weight, bias, (result,) = tensors.operands[0], tensors.operand(1), tensors.operands[2], tensors.results
+    places = seen(context)
+    if places is not None and x is not None:
+        return _bind_seen(context, x[places], weight, bias, result)
     operator = operator_of(context)
     forward, copy, groups = _FORWARD[len(operator.axes)], result.copy_, _groups(context)
     stride, dilation = operator.stride, operator.dilation
@@ -90,26 +110,42 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     return steps.then(lambda: copy(forward(scratch, weight, bias, stride, 0, dilation, groups))).bind()
 
 
+def _bind_seen(
+    context: TileContext, x: Tensor, weight: Tensor, bias: Tensor | None, result: Tensor
+) -> Callable[[], None]:
+    """The convolution of what is seen of the tile's input."""
+    dimensions, copy, groups = len(operator_of(context).axes), result.copy_, _groups(context)
+    forward, one, none = _FORWARD[dimensions], (1,) * dimensions, (0,) * dimensions
+    return lambda: copy(forward(x, weight, bias, one, none, one, groups))  # type: ignore[return-value]
+
+
 def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
     """All wanted gradients of the tile in one call."""
     gradient, x, weight = tensors.gradient(), tensors.operands[0], tensors.operand(1)
     operator = operator_of(context)
     padding = torch_padding(context)
     steps = CallSequence()
-    if padding is not None and x is not None:
+    places = None if x is None else seen(context)
+    if x is not None and places is not None:
+        source = x[places]
+    elif padding is not None and x is not None:
         source = x
     else:
         source, interior = _pad(context, gradient.dtype)
         if x is not None and x.numel():
             steps.then(lambda: interior.copy_(x))
     targets = _targets(context, tensors.operand_gradients, steps, unpadded=padding is not None)
+    if places is not None and (goal := targets[0]) is not None:
+        if goal[0] is tensors.operand_gradients[0]:  # else it is zeroed already
+            steps.then(goal[0].zero_)
+        targets = ((goal[0][places], None), *targets[1:])
     mask = [target is not None for target in targets]
     if not any(mask):
         return steps.bind()
     none = [0] * len(operator.axes)
     arguments = (
         [weight.shape[0]],
-        list(operator.stride),
+        [1] * len(none) if places is not None else list(operator.stride),
         list(padding or none),
         list(operator.dilation),
         False,

@@ -37,6 +37,7 @@ class LivedRegions:
         self._graph, self.regions, self.lives, self._table = graph, regions, lives, table
         self.families: dict[Key, tuple[LogicalRegion, ...]] = {}
         """By reference and micro-batch the regions of what outlives a run, by age."""
+        self._within: dict[Key, tuple[LogicalRegion, ...]] = {}  # of what lives within a run
         self.predicted: dict[tuple[int, str], LogicalRegion] = {}
         """By parameter and pass what is predicted."""
 
@@ -51,6 +52,8 @@ class LivedRegions:
             optimizer: whose numbers are meant, if they are.
         """
         key = self.lives.key(ref, part)
+        if key in self._within:
+            return self._within[key]
         if key not in self.families:
             hyper = ref == HYPER and optimizer is not None
             first = self.regions.hyper(optimizer) if hyper and optimizer else self.regions.region(*key)
@@ -62,6 +65,8 @@ class LivedRegions:
             shape = first.bounds.shape
             further = [self._table.region(f"{first.name}'{age}", shape, first.dtype) for age in range(1, count)]
             if not further and not (self.lives.outlives(key) and not weight):
+                if not hyper:
+                    self._within[key] = (first,)
                 return (first,)
             self.families[key] = (first, *further)
         return self.families[key]

@@ -185,8 +185,13 @@ class LivedRun:
             info = self._graph.tensors[number] if kind == "value" else None
             weight = info is not None and info.kind == "parameter"
             families.append(Family(regions, held[info.name] if info is not None and weight else ()))
+        users: dict[int, set[int]] = {}
+        for place, launch in enumerate(launches):
+            for need in launch.requirements:
+                users.setdefault(need.region.id, set()).add(place)
         for family in families:
-            family.note(launches, self._machine)
+            own = sorted(set().union(*(users.get(region.id, ()) for region in family.regions)))
+            family.note([launches[place] for place in own], self._machine)
             found = family.homes()
             homes |= found
             rings += family.rings(found)

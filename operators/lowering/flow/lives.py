@@ -102,6 +102,7 @@ class Lives:
         self._buffers: dict[int, list[tuple[Use, str]]] = {}
         self._assigned: dict[int, Use] = {}
         self._forms: StepForms | None = None
+        self._counts: dict[RegionRef, int] = {}  # of the regions that micro-batches use one after the other
         self.predictor = PREDICTORS.lookup(rule.name)() if rule.predicts else None
         """What gives the weights that passes read."""
 
@@ -143,10 +144,10 @@ class Lives:
 
     def lag_of(self, node: Node, kind: str, part: int = ALL) -> int:
         """How many runs ago the mini-batch began of which a pass is."""
-        stage = self.stage(node)
+        stage, parts = self.stage(node), self._parts.count
         if kind != "forward":
             return self.behind(stage)
-        return self.rule.begins(stage, self.count, self._parts.count - 1 if self._parts.follows(node) else part)
+        return self.rule.begins(stage, self.count, parts - 1 if self._parts.follows(node) else part, parts)
 
     def arrival(self, ref: RegionRef, part: int = ALL) -> int:
         """How many runs after its mini-batch began an input arrives: when the first pass reads it."""
@@ -167,7 +168,7 @@ class Lives:
         for place, found in enumerate(passes):
             node = self._graph.nodes[found.node]
             within.setdefault((found.kind, found.node), len(within))
-            ahead = self.rule.ahead(self.stage(node), self.count) if found.kind == "forward" else 0
+            ahead = self._ahead(node) if found.kind == "forward" else 0
             behind = self.lag_of(node, found.kind, found.part)
             use = Use(behind, place, -ahead, within[found.kind, found.node])
             for form in forms.of(found.kind, node):
@@ -184,6 +185,11 @@ class Lives:
                     self._written[key] = [first._replace(place=place, within=first.within - 1)]
         self._written[("clock", 0), ALL] = self._written[HYPER, ALL] = [Use(0, -1)]
         self._settles = self._settled()
+        self._counts.clear()
+
+    def _ahead(self, node: Node) -> int:
+        """How many turns before its backward passes forward of an operator comes."""
+        return self.rule.ahead(self.stage(node), self.count, self._parts.count)
 
     def _note(self, form: LaunchForm, found: Pass, use: Use) -> None:
         """Take note of a launch of a pass."""
@@ -247,7 +253,7 @@ class Lives:
         if degrees is None:
             return False
         role, place = need.tiles
-        axes = self._graph.bound(node).table(degrees).axes[role][place] or ()
+        axes = self._graph.bound(node).table(degrees).parts.axes[role][place] or ()
         cut = {factor for factor, _ in axes}
         meets = any(last > first for _, ranges in axes for (_, last), (first, _) in pairwise(ranges))
         return meets or any(degree > 1 and factor not in cut for factor, degree in enumerate(degrees))
@@ -268,6 +274,12 @@ class Lives:
 
         Of those the number is a divisor.
         """
+        if ref not in self._counts:
+            self._counts[ref] = self._count(ref)
+        return self._counts[ref]
+
+    def _count(self, ref: RegionRef) -> int:
+        """Count them; see `_held`."""
         count = self._parts.count
         written = [use for part in range(count) for use in self._written.get((ref, part), ())]
         read = [use for part in range(count) for use in self._read.get((ref, part), ())]

@@ -34,6 +34,8 @@ def search(graph: mp.Graph, budget: float | None, proposals: int | None, costs: 
     mine = hashlib.sha256(plan.text().encode()).hexdigest()[:16]
     told = world.current().control.gather(f"{mine} {bool(calls)}".encode())
     print("plans", *(part.decode() for part in told))
+    if costs == "measured" and world.current().rank == 0:
+        print("terms", *(term for term, _ in dict(plan.explanation)[""]))
 
 
 search(digits_cnn(8), 0.5, None, "analytic")

@@ -85,6 +85,8 @@ CASES = {
     "conv_channels": conv(3, 4, 3, p=1, size=1),
     "conv_no_bias": conv(2, 3, 2, bias=False, size=5),
     "conv_stride": conv(2, 2, 3, s=2, p=1, size=7),
+    "conv_points": conv(2, 2, 1, s=2, size=7),
+    "conv_points_of_even_rows": conv(2, 2, 1, s=2, size=6),
     "conv_skips_rows": conv(2, 2, 1, s=3, size=9),
     "conv_reads_padding_alone": conv(1, 2, 1, p=2, size=3),
     "conv_unread_tail": conv(2, 1, 2, s=2, size=7),
@@ -380,3 +382,30 @@ def test_flops_add_up_over_tiles_without_halos() -> None:
             whole.backward,
         )
     assert CASES["linear"].operator.flops(CASES["linear"].bound().tiles({})[0]).forward == 2 * 5 * 5 * 4
+
+
+def test_points_that_step_over_rows_copy_what_they_see_alone() -> None:
+    """Of 31 rows of 32 that lie in a part of an instance, 16: what torch copies of the operand, in both directions."""
+    from torch.profiler import profile
+
+    case = conv(4, 4, 1, s=2, size=9, bias=False, n=20)
+    (tile,) = case.bound().tiles({})
+    context = TileContext(tile, case.bound().extents(), case.operator)
+    whole, weight = torch.randn(20, 4, 10, 10), torch.randn(4, 4, 1, 1)
+    x, slope = whole[..., :9, :9], torch.randn(20, 4, 5, 5)
+    gradient = torch.empty(20, 4, 9, 9)
+    result = torch.empty_like(slope)
+    kernels = case.operator.kernels()
+    forward = kernels.bind_forward(context, ForwardTensors((x, weight, None), (result,), ()))
+    wanted = gradient, torch.empty_like(weight), None
+    backward = kernels.bind_backward(context, BackwardTensors((slope,), (x, weight, None), (None,), (), wanted))
+    with profile(record_shapes=True) as seen:
+        forward()
+        backward()
+    copied = [tuple(event.input_shapes[0]) for event in seen.events() or () if event.name == "aten::copy_"]
+    assert (20, 4, 9, 9) not in copied
+    assert copied.count((20, 4, 5, 5)) >= 3
+    torch.testing.assert_close(result, F.conv2d(x, weight, None, 2))
+    leaf = x.clone().requires_grad_()
+    F.conv2d(leaf, weight, None, 2).backward(slope)
+    torch.testing.assert_close(gradient, leaf.grad)

@@ -39,6 +39,8 @@ def test_a_rule_and_the_order_come_together() -> None:
     refused(flush, graph, "stash is a rule of order 'asynchronous'; got order '1f1b', which has a flush")
     several = plan.with_pipeline(order="asynchronous", micro_batches=2)
     refused(several, graph, "pipeline.micro_batches: expected 1 micro-batch beside semantics.weights stash")
+    early = plan.with_pipeline(order="asynchronous_early", micro_batches=1)
+    refused(early, graph, "pipeline.order: expected 'asynchronous' beside semantics.weights stash")
     few = flowing(chain(3), 3, "2bw", parts=2)
     refused(
         few, chain(3), "pipeline.micro_batches: expected at least 3 beside semantics.weights 2bw, one for each stage"

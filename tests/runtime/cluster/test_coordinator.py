@@ -129,6 +129,9 @@ def test_ranks_join_call_exchange_and_end(size: int, per_node: int) -> None:
     assert parts[:-1] == [[]] * (size - 1)
     payloads = tuple(b"%d" % rank for rank in range(size))
     assert sent(parts[-1], Gathered) == [(b"%d" % rank, Gathered(1, payloads)) for rank in range(size)]
+    for says in (b" ", b"!"):  # rank 0 says it
+        parts = [run.say(rank, Gather(2, b" " if rank else says, greatest=True)) for rank in range(size)]
+        assert sent(parts[-1], Gathered) == [(b"%d" % rank, Gathered(2, (says,))) for rank in range(size)]
     farewells = [run.say(rank, Goodbye(rank, 2)) for rank in range(size)]
     assert farewells[:-1] == [[]] * (size - 1)
     assert sent(farewells[-1], Goodbye) == [(b"%d" % rank, Goodbye(0, 0)) for rank in range(size)]

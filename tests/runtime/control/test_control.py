@@ -26,6 +26,7 @@ def test_nobody_disagrees_with_a_rank_alone() -> None:
     control = SoloControl()
     control.call("step", b"inputs")
     assert control.gather(b"mine") == [b"mine"]
+    assert control.greatest(b"mine") == b"mine"
     control.on_stop(lambda error: pytest.fail("nobody stops it"))
     control.fail("here", "an error that its caller has")
     control.close()

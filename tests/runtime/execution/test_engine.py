@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.process.error import RunError
+from maniple.regions.rectangle import Rect
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.devices.event import at_once
 from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.peers.peer_queue import HEADER, SLACK
+from maniple.runtime.storage.copy_kernels import LOAN_BYTES, bind_loan
 from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
 from maniple.runtime.transports.transport import Delivery, Transport
 
@@ -115,6 +118,33 @@ def test_a_push_waits_for_its_release_and_carries_its_account() -> None:
     assert rig.round(says(1, 0)) == [((0, 0), b"\3\3\3\3", 43)]
     assert rig.finished == [3]
     assert rig.failures == []
+
+
+def test_a_push_that_is_lent_is_not_copied_and_ends_when_the_transport_lets_go_of_it() -> None:
+    rig = Rig()
+    held: list[memoryview] = []
+
+    class Keeps(Script):
+        lends = True
+
+        def send(self, peer: int, header: bytes, payload: memoryview | None, account: int) -> None:
+            super().send(peer, header, payload, account)
+            held.extend([] if payload is None else [payload])
+
+    rig.script.__class__ = Keeps
+    tile = torch.ones(LOAN_BYTES, dtype=torch.uint8)
+    movement, small = rig.push(3, LOAN_BYTES), rig.push(4, 4)
+    movement.outgoing[0].pack = lambda: pytest.fail("it is copied")
+    movement.outgoing[0].lend = bind_loan(tile, Rect((0,), (LOAN_BYTES,)))
+    rig.submit(movement, small)
+    sent = payloads(rig.round(says(2, 0)) + rig.round(says(2, LOAN_BYTES)))
+    assert sent == [bytes(tile.numpy()), b"\4\4\4\4"]
+    assert rig.finished == [4]
+    tile[0] = 7
+    assert held[0][0] == 7
+    held.clear()
+    rig.round(says(2, LOAN_BYTES))
+    assert (rig.finished, rig.failures) == ([4, 3], [])
 
 
 def test_a_payload_that_is_written_where_it_belongs_needs_no_landing() -> None:

@@ -79,12 +79,13 @@ def test_a_wait_ends_when_the_run_has_failed(roomy: bool, monkeypatch: pytest.Mo
 
     clock = [0.0]
     monkeypatch.setattr(progress, "sleep", sleep)
+    monkeypatch.setattr(progress, "sleep_until", lambda _, seconds: sleep(seconds))
     monkeypatch.setattr(progress, "perf_counter", lambda: clock.__setitem__(0, clock[0] + 1e-4) or clock[0])
     one = Progress(None, 0, roomy=roomy, check=check)
     one.find_counters(Machine.cpu(2))
     with pytest.raises(RunError, match="gone"):
         one.wait(one.processor(1), 1)
-    least, most = progress.NAP_S
+    least, most = progress.NAP_S if roomy else progress.DOZE_S
     assert naps == sorted(naps)
     assert least <= naps[0] < naps[-1] == most
 
@@ -94,3 +95,46 @@ def test_a_processor_that_is_alone_tells_nobody() -> None:
     one.find_counters(Machine.cpu(1))
     assert one.publisher(0)(3) is None
     assert "_counter" not in vars(one)  # nothing compiled was loaded
+
+
+def test_lanes_that_share_cores_are_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sleep without end ends as the counter is raised: by a lane, or by one whose compiled code has come back."""
+    asleep = threading.Semaphore(0)
+
+    def sleep(bell: threading.Lock, _: float) -> None:
+        asleep.release()
+        bell.acquire(timeout=TIMEOUT_S)
+
+    monkeypatch.setattr(progress, "sleep_until", sleep)
+    one = Progress(None, 0, roomy=False, check=calm)
+    one.find_counters(Machine.cpu(3))
+    woken = [threading.Event() for _ in range(3)]
+
+    def wait(number: int, processor: int, value: int) -> None:
+        one.wait(one.processor(processor), value)
+        woken[number].set()
+
+    waits = ((0, 1, 3), (1, 1, 4), (2, 2, 1))
+    threads = [threading.Thread(target=wait, args=each, daemon=True) for each in waits]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert asleep.acquire(timeout=TIMEOUT_S)
+    one.publisher(1)(3)
+    assert woken[0].wait(TIMEOUT_S / 2)
+    one.publisher(1)(4)
+    assert woken[1].wait(TIMEOUT_S / 2)
+    assert not woken[2].is_set()
+    one._counter.publish(one.processor(2), 1)
+    one.ring(one.processor(2))
+    assert woken[2].wait(TIMEOUT_S / 2)
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert not one._asleep
+
+
+def test_only_lanes_that_share_cores_in_one_process_are_rung() -> None:
+    assert Progress(None, 0, roomy=False, check=calm).crowded
+    assert not Progress(None, 0, roomy=True, check=calm).crowded
+    assert not Progress(None, 0, roomy=False, patient=False, check=calm).crowded
+    assert not pair()[0].crowded

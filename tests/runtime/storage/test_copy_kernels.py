@@ -7,7 +7,15 @@ import torch
 
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
-from maniple.runtime.storage.copy_kernels import bind_fold, bind_pack, bind_unpack, stretch, torch_dtype
+from maniple.runtime.storage.copy_kernels import (
+    LOAN_BYTES,
+    bind_fold,
+    bind_loan,
+    bind_pack,
+    bind_unpack,
+    stretch,
+    torch_dtype,
+)
 
 OPS = {
     "+": lambda a, b: a + b,
@@ -15,6 +23,29 @@ OPS = {
     "min": torch.minimum,
     "max": torch.maximum,
 }
+
+
+def test_a_tile_in_one_stretch_is_lent_until_nobody_refers_to_its_bytes() -> None:
+    held = torch.arange(LOAN_BYTES, dtype=torch.float32).reshape(8, -1)
+    rows = Rect((2, 0), (6, LOAN_BYTES // 8))
+    lend = bind_loan(held[2:6], rows)
+    assert lend is not None
+    back: list[int] = []
+    lent = lend(lambda: back.append(1))
+    again = lend(lambda: back.append(2))
+    assert lent == bind_pack(held[2:6])()
+    part = lent[LOAN_BYTES // 2 :]
+    del lent
+    assert back == []  # a part is still referred to
+    held[5, -1] = -1.0
+    assert torch.frombuffer(bytearray(part), dtype=torch.float32)[-1] == -1.0  # its own bytes, and no copy
+    del part
+    assert back == [1]
+    del again
+    assert back == [1, 2]
+    assert bind_loan(held[:, 1:], Rect((0, 1), (8, LOAN_BYTES // 8))) is None  # gaps
+    assert bind_loan(held[0, :9], Rect((0,), (9,))) is None  # not worth it
+    assert bind_loan(held, RectSet.of([Rect((0, 0), (2, 9)), Rect((4, 0), (6, 9))])) is None
 
 
 @pytest.mark.parametrize("op", sorted(OPS))

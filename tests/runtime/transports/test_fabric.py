@@ -12,9 +12,9 @@ import torch
 
 from maniple.process.error import RunError
 from maniple.runtime.transports import gloo as gloo_transport
-from maniple.runtime.transports.fabric import Call
+from maniple.runtime.transports.fabric import CARRIED, Call
 from maniple.runtime.transports.gloo_collectives import GlooCollectives, SharedOrGlooCollectives
-from maniple.runtime.transports.gloo_fabric import CARRIED, GlooFabric
+from maniple.runtime.transports.gloo_fabric import GlooFabric
 from maniple.runtime.transports.transport import Transport
 
 TIMEOUT_S = 30.0

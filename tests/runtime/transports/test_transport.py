@@ -13,11 +13,14 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+import torch
 
 from maniple.process.error import RequestError, RunError
+from maniple.regions.rectangle import Rect
 from maniple.runtime.control.loopback import LoopbackHub
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.run_measurement import gather_bytes
+from maniple.runtime.storage.copy_kernels import LOAN_BYTES, bind_loan
 from maniple.runtime.transports import gloo as gloo_transport
 from maniple.runtime.transports import gloo_group
 from maniple.runtime.transports.gloo import GlooTransport
@@ -129,13 +132,28 @@ def test_headers_and_payloads_arrive_as_they_were_sent(ends: Made) -> None:
     assert shown(take(one, 3)) == [(0, b"head", body), (0, b"alone", None), (0, b"empty", b"")]
 
 
+@pytest.mark.parametrize("made", [zeromq, guarded])
+@pytest.mark.parametrize("size", [LOAN_BYTES, 1 << 20])
+def test_what_is_lent_comes_back_once_it_has_left(made: Made, size: int) -> None:
+    zero, one = made(2)
+    with closing(zero), closing(one):
+        assert zero.lends
+        lend = bind_loan(torch.full((size,), 7, dtype=torch.uint8), Rect((0,), (size,)))
+        assert lend is not None
+        back = threading.Event()
+        zero.send(1, b"lent", lend(back.set), 1)
+        (delivery,) = take(one, 1)
+        assert delivery.payload == bytes([7]) * size
+        assert back.wait(TIMEOUT_S)
+
+
 @pytest.mark.parametrize("made", [zeromq, guarded, gloo])
 def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
     """By those that can: they ask which payload of its sender it is, with those that they still have."""
     zero, one = made(2)
     with closing(zero), closing(one):
         asked: list[tuple[int, int, int]] = []
-        places = [memoryview(bytearray(300_000)), memoryview(bytearray(400_000))]
+        places = [memoryview(bytearray(1_100_000)), memoryview(bytearray(1_200_000))]
 
         def place(peer: int, size: int, behind: int) -> memoryview | None:
             asked.append((peer, size, behind))
@@ -143,7 +161,7 @@ def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
 
         one.place = place
         zero.send(1, b"", memoryview(b"small"), 0)
-        for size in (300_000, 400_000, 500_000):
+        for size in (1_100_000, 1_200_000, 1_300_000):
             zero.send(1, b"", memoryview(bytes([size // 100_000]) * size), 0)
         zero.send(1, b"last", None, 0)
         returned: list[Delivery] = []
@@ -152,14 +170,14 @@ def test_a_large_payload_is_written_where_it_belongs(made: Made) -> None:
             before, known = sum(delivery.payload is not None for delivery in returned), len(asked)
             returned += one.poll(TIMEOUT_S)
             behind += [1 + number - before for number in range(known, len(asked))]
-        assert asked == [(0, size, few) for size, few in zip((300_000, 400_000, 500_000), behind, strict=True)]
+        assert asked == [(0, size, few) for size, few in zip((1_100_000, 1_200_000, 1_300_000), behind, strict=True)]
         assert [delivery.payload is place for delivery, place in zip(returned[1:3], places, strict=True)] == [
             True,
             True,
         ]
         assert [bytes(delivery.payload or b"") for delivery in returned] == [
             b"small",
-            *(bytes([size // 100_000]) * size for size in (300_000, 400_000, 500_000)),
+            *(bytes([size // 100_000]) * size for size in (1_100_000, 1_200_000, 1_300_000)),
             b"",
         ]
 

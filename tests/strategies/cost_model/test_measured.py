@@ -299,3 +299,37 @@ def test_a_measurement_has_a_pass(tmp_path: Path) -> None:
     write_measurements(tmp_path / "tasks.json", found)
     with pytest.raises(RequestError, match=r"tasks\[0\]\.passes: expected at least one pass, got \[\]"):
         read_measurements(tmp_path / "tasks.json")
+
+
+@pytest.mark.parametrize(("deadline", "timed"), [(0.0, 0), (0.5, 0), (10.0, 1)])
+def test_no_task_is_timed_that_is_not_expected_to_be_by_the_deadline(deadline: float, timed: int) -> None:
+    """Eight calls of a task that the roofline says takes a tenth of a second."""
+    launch = launches(model("digits_cnn", batch=8))["relu.forward"]
+    some_ns = task_ns(replace(launch, flops=(1e9,) * len(launch.points)), 0, MACHINE)
+    slow = replace(launch, flops=(1e9 * 1e8 / some_ns,) * len(launch.points))
+    timer = Timer()
+    costs = Measured(MACHINE, Measurements.here(), deadline=deadline, timer=timer, clock=lambda: 0.0)
+    costs.task_ns(slow)
+    assert timer.calls == timed
+    costs.settle()
+    assert timer.calls == timed * module.PASSES
+
+
+def test_no_pass_side_by_side_is_begun_that_would_end_behind_the_deadline() -> None:
+    """Three tasks of 10 ms: a pass takes 8 calls of each, so 0.24 s."""
+    found, now, measurements = launches(model("digits_cnn", batch=8)), [0.0], Measurements.here()
+    kinds = [found[name] for name in ("relu.forward", "conv2d.forward", "linear.forward")]
+
+    def timed(launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int) -> Measurement:
+        del cores, boxes, footprint
+        now[0] += 0.08
+        return Measurement.of(launch, point, 10**7, 0)
+
+    before = Measured(MACHINE, measurements, timer=timed, passes=1, clock=lambda: now[0])
+    for launch in kinds:
+        before.task_ns(launch)
+    costs = Measured(MACHINE, measurements, deadline=now[0] + 0.5, timer=timed, clock=lambda: now[0])
+    for launch in kinds:
+        costs.task_ns(launch)
+    assert costs.side_by_side(5) == 2
+    assert now[0] < 0.24 + 0.5

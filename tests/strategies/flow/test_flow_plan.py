@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -21,6 +24,7 @@ from maniple.runtime.machine.machine import Machine
 from maniple.strategies.flow.flow_plan import flow_assumptions
 from maniple.strategies.flow.pipedream import PipeDream
 from maniple.strategies.flow.spectrain import SpecTrain
+from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.machine_levels import flat
@@ -169,6 +173,87 @@ def test_what_a_search_found_trains_as_lists_of_weights_do() -> None:
         losses = list(trainer.run({"x": x, "y": y} for x, y in given))
     assert [len(stage.operators) for stage in plan.stages] == [2, 2, 3]
     assert losses == pytest.approx(listed(first, given, "spectrain", "momentum")[0], abs=1e-10)
+
+
+def unequal(fast: int) -> Machine:
+    """Four ranks, of which one is four times as fast as the others."""
+    four = Machine.preset("cpu:4x1")
+    speeds = tuple(
+        replace(each, flops_per_s=4e9 if each.id == fast else 1e9, launch_s=1e-7) for each in four.processors
+    )
+    return replace(four, processors=speeds)
+
+
+def seven() -> mp.Graph:
+    """Seven equal layers, wide beside their samples."""
+    g = mp.Graph("seven layers")
+    h = g.input("x", (16, 256))
+    for _ in range(7):
+        h = g.linear(h, 256, bias=False)
+    g.loss(g.mse_loss(h, g.input("y", (16, 256))))
+    return g
+
+
+@pytest.mark.parametrize("strategy", [PipeDream(), SpecTrain()], ids=lambda each: each.name)
+@pytest.mark.parametrize("fast", [0, 3])
+def test_the_fast_processor_has_the_large_stage_wherever_it_is(strategy: PipeDream | SpecTrain, fast: int) -> None:
+    """What is found is what is simulated, and takes less than what is found where all are alike."""
+    g = seven()
+    plan = strategy.plan(Problem(g, unequal(fast), weights="spectrain"))
+    plan.validate(g, unequal(fast))
+    on = [plan.operator(name).processors for name, _ in plan.operators if name.startswith("linear")]
+    assert on.count((fast,)) >= 4
+    assert strategy.name == "pipedream" or len(plan.stages) == 4
+    found = Simulation(g, unequal(fast), plan).makespan_ns
+    assert plan.predicted.step_s == pytest.approx(found / 1e9)
+    even = strategy.plan(Problem(g, Machine.preset("cpu:4x1"), weights="spectrain"))
+    assert found < 0.75 * Simulation(g, unequal(fast), replace(even, machine="")).makespan_ns
+
+
+def test_no_stages_on_any_choice_of_unequal_processors_are_faster() -> None:
+    """Every cut of three layers into two or three stages, each on a processor of its own."""
+    machine = unequal(2)
+    three = replace(machine, processors=machine.processors[:3], memories=machine.memories[:3])
+    g = mp.Graph("three layers")
+    h = g.input("x", (16, 64))
+    for width in (256, 128, 64):
+        h = g.linear(h, width, bias=False)
+    g.loss(g.mse_loss(h, g.input("y", (16, 64))))
+    names, best = [node.name for node in g.nodes], inf
+    for count in (2, 3):
+        for ends in combinations(range(1, len(names)), count - 1):
+            stages = [names[first:last] for first, last in pairwise((0, *ends, len(names)))]
+            for on in permutations(range(3), count):
+                homes = {name: on[place] for place, own in enumerate(stages) for name in own}
+                placed = tuple((node.name, whole(g, node, homes[node.name])) for node in g.nodes)
+                plan = complete(Problem(g, three), "drawn", placed)
+                made = plan.with_pipeline(stages, order="asynchronous", micro_batches=1)
+                flowing = replace(made, semantics=(("weights", "stash"),))
+                best = min(best, Simulation(g, three, flowing).makespan_ns / 1e9)
+    found = PipeDream().plan(Problem(g, three, weights="stash")).predicted.step_s
+    assert found is not None
+    assert found <= 1.02 * best
+
+
+def test_a_small_memory_has_the_stage_that_it_has_room_for() -> None:
+    """It is the last, which keeps one version: three layers of 256 KiB, with gradients and momentum 2304 KiB.
+
+    As the first, with two versions, it had room for two layers.
+    """
+    g = seven()
+    two = Machine.preset("cpu:2x1")
+    for small in (0, 1):
+        rooms = tuple(
+            replace(each, capacity_bytes=(2400 << 10) if each.id == small else 1 << 30) for each in two.memories
+        )
+        machine = replace(two, memories=rooms)
+        plan = PipeDream().plan(Problem(g, machine, weights="stash"))
+        plan.validate(g, machine)
+        on = [plan.operator(name).processors[0] for name, _ in plan.operators if name.startswith("linear")]
+        assert on == [1 - small] * 4 + [small] * 3
+        held = Simulation(g, machine, plan).allocated_bytes()
+        assert held is not None
+        assert held[small] <= 2400 << 10
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,9 @@ def test_a_union_of_products_knows_its_parts_and_its_limit(parts: list[tuple[Poi
 @given(points, points, st.sampled_from([0.0, 0.1, 0.34, 1.0]))
 def test_thinning_keeps_the_extremes_and_its_bound_also_through_a_product(a: Points, b: Points, epsilon: float) -> None:
     f, g = columns(a), columns(b)
-    thin = [(frontier[0][kept], frontier[1][kept]) for frontier in (f, g) for kept in (thin_out(frontier[0], epsilon),)]
+    thin = [
+        (frontier[0][kept], frontier[1][kept]) for frontier in (f, g) for kept in (thin_out(frontier[0], epsilon, 0),)
+    ]
     for whole, part in zip((f, g), thin, strict=True):
         assert as_set(part)[:1] == as_set(whole)[:1]
         assert as_set(part)[-1:] == as_set(whole)[-1:]
@@ -112,8 +114,23 @@ def test_thinning_keeps_the_extremes_and_its_bound_also_through_a_product(a: Poi
 
 
 @PROFILE
-@given(st.lists(st.integers(1, 40), max_size=8, unique=True), st.sampled_from([0.1, 0.34, 1.0]))
-def test_no_fewer_points_would_do(memory: list[int], epsilon: float) -> None:
+@given(points, points, st.sampled_from([0.1, 0.34, 1.0]), st.floats(0.0, 1.0))
+def test_thinning_by_what_the_whole_needs_keeps_its_bound(a: Points, b: Points, epsilon: float, share: float) -> None:
+    """Both parts of a product are thinned, one upon the other: (1 + epsilon)^2 times the memory at most."""
+    f, g = columns(a), columns(b)
+    whole = product(f, g)
+    floor = int(share * whole[0].min(initial=10**6)) if len(whole[0]) else 0
+    thin = [(side[0][kept], side[1][kept]) for side in (f, g) for kept in (thin_out(side[0], epsilon, floor),)]
+    found = as_set(product(*thin))
+    for memory, ticks in as_set(whole):
+        assert any(m <= (1 + epsilon) ** 2 * memory + 1e-6 and t <= ticks for m, t in found)
+
+
+@PROFILE
+@given(
+    st.lists(st.integers(1, 40), max_size=8, unique=True), st.sampled_from([0.1, 0.34, 1.0]), st.sampled_from([0, 25])
+)
+def test_no_fewer_points_would_do(memory: list[int], epsilon: float, floor: int) -> None:
     """Brute force over all subsets with the first and the last point."""
     ascending = np.array(sorted(memory), dtype=np.int64)
     count = len(ascending)
@@ -121,13 +138,16 @@ def test_no_fewer_points_would_do(memory: list[int], epsilon: float) -> None:
     def stands(subset: set[int]) -> bool:
         for place in range(count):
             following = min((k for k in subset if k >= place), default=None)
-            if following is None or ascending[following] > (1 + epsilon) * ascending[place]:
+            if following is None:
+                return False
+            more = epsilon * max(int(ascending[place]), floor)
+            if ascending[following] > ascending[place] + more:
                 return False
         return True
 
     subsets = [{k for k in range(count) if bits >> k & 1} for bits in range(1 << count)]
     least = min(len(subset) for subset in subsets if stands(subset) and (count == 0 or {0, count - 1} <= subset))
-    assert len(thin_out(ascending, epsilon)) == least
+    assert len(thin_out(ascending, epsilon, floor)) == least
 
 
 def test_a_large_product_is_that_of_all_sums() -> None:
@@ -160,7 +180,7 @@ def test_no_points_are_no_points(name: str) -> None:
     given_nothing = {
         "reduced": lambda: reduce(empty, empty),
         "united": lambda: unite(empty, empty, np.empty((0, 4), dtype=np.int64), UNLIMITED)[0],
-        "thinned": lambda: thin_out(empty, 0.1),
+        "thinned": lambda: thin_out(empty, 0.1, 0),
         "union": lambda: algebra.union()[0],
         "product": lambda: product((empty, empty))[0],
     }

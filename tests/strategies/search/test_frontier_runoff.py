@@ -83,10 +83,10 @@ class Clock:
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
-    def survey(self) -> None:
+    def survey(self, within_s: float) -> None:
         return None
 
-    def side_by_side(self, plans: Sequence[mp.Plan]) -> Repeated | None:
+    def side_by_side(self, plans: Sequence[mp.Plan], within_s: float) -> Repeated | None:
         self.asked.append([plan.strategy for plan in plans])
         if len(self.asked) > 1:
             raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from math import inf
 
 import pytest
@@ -13,8 +13,10 @@ import pytest
 from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.pipeline.branching import Block, Cut, Kind, branching, mask_of, series
+from maniple.strategies.pipeline import branching as module
+from maniple.strategies.pipeline.branching import Cut, Kind, branching, branchings
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
+from maniple.strategies.pipeline.linear_order import Block, mask_of, series
 from maniple.strategies.segmentation.graphpipe import GraphPipe
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -88,9 +90,14 @@ def test_a_graph_falls_apart_into_rows_and_branches() -> None:
     assert mask_of(series(nested)) == 0b111111
 
 
-def test_the_slowest_stage_is_as_fast_as_of_any_stages_that_wait_in_no_circle() -> None:
-    """A bound in all cases, and met in most: branches that are cut in the middle share no stage with others."""
+@pytest.mark.parametrize("few", [False, True])
+def test_the_slowest_stage_is_as_fast_as_of_any_stages_that_wait_in_no_circle(
+    few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where graphs are too large for all to be looked at, most meet it, and none is far away."""
     met = 0
+    if few:
+        monkeypatch.setattr(module, "MOST_IDEALS", 1)
     for seed in range(60):
         chance = random.Random(seed)
         graph, devices = towers(chance), chance.randint(1, 4)
@@ -104,9 +111,22 @@ def test_the_slowest_stage_is_as_fast_as_of_any_stages_that_wait_in_no_circle() 
         for ways in partitions(list(range(len(graph.nodes))), devices):
             if is_ordered(graph, ways):
                 least = min(least, max(sum(graph.nodes[node].compute_s for node in group) for group in ways))
-        assert found >= least - 1e-9
+        assert least - 1e-9 <= found <= 1.3 * least
         met += found <= least + 1e-9
-    assert met >= 48
+    assert met == 60 or (few and 48 <= met < 60)
+
+
+def test_the_stages_of_branches_come_before_those_that_part_them_elsewhere() -> None:
+    """Two branches of 3 and 3, and 2 behind them, on two devices.
+
+    0 -> 1              by branches    0 1 2 3 | 4    6 and 2
+          > 4           of all         0 1 2 | 3 4    4 and 4: the end of one branch is with what follows both
+    2 -> 3
+    """
+    graph = graph_of(5, [(0, 1), (1, 4), (2, 3), (3, 4)], [1.0, 2.0, 1.0, 2.0, 2.0])
+    found = branchings(graph, [alike(graph, 2)])
+    assert [max(load(graph, cut.nodes) for cut in cuts) for cuts in (found[0], found[-1])] == [6.0, 4.0]
+    assert [cut.nodes for cut in found[0]] == [0b01111, 0b10000]
 
 
 def least_on(graph: CostGraph, kinds: list[tuple[int, float, float]]) -> float:
@@ -123,9 +143,15 @@ def least_on(graph: CostGraph, kinds: list[tuple[int, float, float]]) -> float:
     return least
 
 
-def test_unequal_devices_take_stages_as_well_as_in_any_match() -> None:
-    """Devices of two kinds, some slow, some with little room: every match of stages is a bound, and most meet it."""
+@pytest.mark.parametrize("few", [False, True])
+def test_unequal_devices_take_stages_as_well_as_in_any_match(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices of two kinds, some slow, some with little room: every match of stages is a bound, which is met.
+
+    Where graphs are too large for all to be looked at, most meet it.
+    """
     met = fitting = 0
+    if few:
+        monkeypatch.setattr(module, "MOST_IDEALS", 1)
     for seed in range(60):
         chance = random.Random(seed)
         graph = towers(chance)
@@ -142,8 +168,33 @@ def test_unequal_devices_take_stages_as_well_as_in_any_match() -> None:
             fitting += 1
         else:
             assert len(cuts) == 1, "all on one device is what is left where nothing fits"
+            assert few or least == inf
     assert fitting >= 40
-    assert met >= 0.7 * fitting
+    assert met >= 0.7 * fitting if few else met == fitting
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_stages_send_counts_whatever_they_read_from(seed: int) -> None:
+    """With transfers and replicas: the least of all stages in no circle, each shared by so many of one kind."""
+    chance = random.Random(seed)
+    graph = towers(chance)
+    sizes = [chance.randint(0, 12) for _ in graph.nodes]
+
+    def busy(mask: int) -> float:
+        sent = {a for a, b in graph.edges if mask >> a & 1 and not mask >> b & 1}
+        came = {a for a, b in graph.edges if mask >> b & 1 and not mask >> a & 1}
+        return max(load(graph, mask), *(float(sum(sizes[node] for node in each)) for each in (sent, came)))
+
+    kinds = [Kind(2, busy, lambda _: True), Kind(1, lambda mask: 2 * busy(mask), lambda _: True)]
+    cuts = branching(graph, kinds, replicate=True)
+    least = inf
+    for ways in partitions(list(range(len(graph.nodes))), 3):
+        if is_ordered(graph, ways):
+            loads = [busy(sum(1 << node for node in group)) for group in ways]
+            for on in product(((0, 1), (0, 2), (1, 1)), repeat=len(ways)):
+                if all(sum(r for kind, r in on if kind == own) <= kinds[own].count for own in (0, 1)):
+                    least = min(least, max(took * (1 + kind) / r for took, (kind, r) in zip(loads, on, strict=True)))
+    assert max(kinds[cut.kind].load_s(cut.nodes) / cut.replicas for cut in cuts) == pytest.approx(least)
 
 
 def nodes_of(cut: Cut) -> list[int]:

@@ -14,6 +14,7 @@ import pytest
 
 import maniple as mp
 from maniple.operators.plan.plan import Plan
+from maniple.operators.plan.version_semantics import version_rule, weight_copies
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.placement import complete, whole
 from maniple.strategies.interface.strategy import Problem
@@ -49,8 +50,8 @@ def slower(graph: CostGraph, chance: Random) -> CostGraph:
     return CostGraph(graph.name, tuple(nodes), graph.edges)
 
 
-def drawn(graph: CostGraph, chance: Random, *, replicate: bool = False) -> Matching:
-    """Three or four processors of one to three classes, with links and memories of their own."""
+def drawn(graph: CostGraph, chance: Random, *, replicate: bool = False, rule: str = "") -> Matching:
+    """Three or four processors of one to three classes, with links and memories of their own; under a rule no flush."""
     classes = chance.choice((((0,), (1, 2)), ((0, 1), (2, 3)), ((0,), (1,), (2,)), ((0, 1, 2),)))
     widths = (300.0, 1e3, inf) if replicate else (200.0, 700.0, inf)
     speeds = np.array([[chance.choice(widths) for _ in classes] for _ in classes])
@@ -59,7 +60,13 @@ def drawn(graph: CostGraph, chance: Random, *, replicate: bool = False) -> Match
     synchronization = chance.choice(("add", "overlap")) if replicate else "add"
     transfers = chance.choice(("overlap", "add"))
     given = Assumptions(order=order, micro_batches=parts, synchronization=synchronization, transfers=transfers)
-    asked = SegmentationProblem(graph, (Level(4 if replicate else 1),), replicate, None, "throughput", given)
+    devices = 4 if replicate else 1
+    if rule:
+        read = version_rule({"weights": rule})
+        assert read is not None
+        given = replace(given, order="asynchronous", rule=read, micro_batches=parts if read.adds else 1)
+        devices = min(sum(map(len, classes)), devices if replicate else len(graph.nodes))
+    asked = SegmentationProblem(graph, (Level(devices),), replicate, None, "throughput", given)
     return Matching(asked, tuple(slower(graph, chance) for _ in classes), Fleet(classes, speeds, held))
 
 
@@ -103,8 +110,12 @@ def slowest(found: Matching, chain: Any, teams: list[tuple[int, ...]], cut_size:
             work = max(work, sum((n.compute_s - n.start_s) / replicas + parts * n.start_s for n in own))
         agreed = 4 * (replicas - 1) / replicas * weights / link(fleet, team, team)
         flights = parts if given.order == "gpipe" else min(-(-later // replicas) + 1, parts)
+        copies = 3
+        if given.rule is not None:  # as many stages as processors, of which so many are before it
+            ahead = max(0, found.asked.devices - later - replicas)
+            flights, copies = later + 1, 2 + weight_copies(given.rule, ahead, ahead + 1 + later)
         kept = sum(graph.nodes[node].stored_bytes for node in after - before) + cut_size(graph, before)
-        held = 3 * weights + flights * kept / parts / replicas
+        held = copies * weights + flights * kept / parts / replicas
         room = min(fleet.held_bytes[home[processor]] for processor in team)
         busy = work + agreed if given.synchronization == "add" else max(work, agreed)
         sent = 0.0
@@ -128,6 +139,23 @@ def test_no_match_of_stages_and_processors_is_better(
     for each in pipelines.values():
         assert each.exact
         check(found, each, cut_size)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("rule", ["latest", "stash", "2bw", "spectrain"])
+def test_no_match_without_a_flush_is_better(
+    seed: int, rule: str, make_graph: Fixture, list_ideals: Fixture, list_chains: Fixture, cut_size: Fixture
+) -> None:
+    """Versions of weights and mini-batches in flight take their room; half of the cases have replicas."""
+    replicate = seed % 2 == 0
+    found = drawn(make_graph(seed, most=5), Random(f"{rule} {seed}"), replicate=replicate, rule=rule)
+    wanted = least(found, list_ideals, list_chains, cut_size)
+    pipelines = {sum(stage.replicas for stage in each.stages): each for each in found.pipelines()}
+    assert {count: each.bottleneck_s for count, each in pipelines.items()} == pytest.approx(wanted)
+    for each in pipelines.values():
+        check(found, each, cut_size)
+    straight = found.widest(2)
+    assert straight is None or len(straight.stages) <= 2
 
 
 def check(found: Matching, pipeline: Segmentation, cut_size: Fixture) -> None:
@@ -303,12 +331,12 @@ def test_a_small_memory_and_a_slow_link_have_the_stages_that_suit_them(strategy:
 
 @pytest.mark.simulator
 def test_bapipe_finds_no_slower_a_pipeline_than_any_on_unequal_processors() -> None:
-    """Every cut of four layers into stages, on every choice of processors, in each order that is explored."""
+    """Every cut of three layers into stages, on every choice of processors, in each order that is explored."""
     machine = unequal((2,))
     three = replace(machine, processors=machine.processors[:3], memories=machine.memories[:3])
-    g = mp.Graph("four layers")
+    g = mp.Graph("three layers")
     h = g.input("x", (16, 64))
-    for width in (256, 64, 128, 64):
+    for width in (256, 128, 64):
         h = g.linear(h, width, bias=False)
     g.loss(g.mse_loss(h, g.input("y", (16, 64))))
     names = [node.name for node in g.nodes]
