@@ -58,6 +58,61 @@ def recognise(movements: Movements) -> Collective | None:
     return Collective(kind, tuple(sorted(group)), movements.folds, movements.copies)
 
 
+def recognise_groups(movements: Movements) -> tuple[Movements | Collective, ...]:
+    """The movements of groups of memories that have nothing to do with each other, collectives where they are such.
+
+    Of a group are memories between which something moves, and those that get one point. Two groups of two side by side:
+
+        from  to    points    group
+        0     1     [0:4]     0, an all-gather of 0 and 1
+        1     0     [4:8]     0
+        2     3     [8:12]    1, an all-gather of 2 and 3
+        3     2     [12:16]   1
+
+    Args:
+        movements: all that one launch moves of one region.
+
+    Returns:
+        By group, ascending by its lowest memory; all movements in one where they are one collective, or no group is.
+    """
+    whole = recognise(movements)
+    if whole is not None:
+        return (whole,)
+    parts = () if movements.merges else _groups(movements)
+    found = tuple(recognise(part) or part for part in parts)
+    return found if len(found) > 1 and any(isinstance(one, Collective) for one in found) else (movements,)
+
+
+def _groups(movements: Movements) -> list[Movements]:
+    """The movements of each group."""
+    above: dict[int, int] = {}
+
+    def lowest(memory: int) -> int:
+        while above.setdefault(memory, memory) != memory:
+            memory = above[memory]
+        return memory
+
+    def join(one: int, other: int) -> None:
+        first, second = sorted((lowest(one), lowest(other)))
+        above[second] = first
+
+    for fold in movements.folds:
+        for part in fold.parts:
+            join(fold.target, part.memory)
+        lowest(fold.target)
+    for copy in movements.copies:
+        join(copy.source, copy.target)
+    if len({lowest(memory) for memory in above}) > 1:  # who gets one point is of one group, whoever it is from
+        for one, other in crossing([copy.rect for copy in movements.copies]):
+            join(movements.copies[one].target, movements.copies[other].target)
+    found: dict[int, tuple[list[Fold], list[Copy]]] = {lowest(memory): ([], []) for memory in sorted(above)}
+    for fold in movements.folds:
+        found[lowest(fold.target)][0].append(fold)
+    for copy in movements.copies:
+        found[lowest(copy.target)][1].append(copy)
+    return [Movements(tuple(folds), tuple(copies)) for _, (folds, copies) in sorted(found.items())]
+
+
 def _reduction(
     folds: tuple[Fold, ...], copied: Copied
 ) -> tuple[Literal["all_reduce", "reduce_scatter"] | None, set[int]]:

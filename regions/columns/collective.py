@@ -1,7 +1,7 @@
-"""Compiled recognition of collectives: the movements of one use that all members make together.
+"""Compiled recognition of collectives: the movements of one use that all members make together, or groups apart.
 
-The kinds are those of `regions/collective.py`. They are recognised from what cells need, hold and wait for, without
-listing who sends what to whom: n members would make n (n - 1) copies.
+The kinds are those of `regions/collective.py`, and so are groups. They are recognised from what cells need, hold and
+wait for, without listing who sends what to whom: n members would make n (n - 1) copies.
 """
 
 # pyright: reportArgumentType=false
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.process.compilation.compiled import inner
+from maniple.process.compilation.compiled import inner, leaf
 from maniple.regions.columns import bit_sets, validity
 from maniple.regions.columns.bit_sets import Bits, Column
 from maniple.regions.columns.history import NONE
@@ -104,3 +104,95 @@ def reduction(given: Given, state: State, cells: Column) -> tuple[int, Bits]:
     if reduce_scatter:
         return REDUCE_SCATTER if targets > 1 else NONE, group
     return ALL_REDUCE if all_reduce else NONE, group
+
+
+@inner
+def groups(given: Given, state: State, cells: Column) -> tuple[Column, int]:
+    """The number of the group that moves each needed cell, none where nothing moves; and how many groups there are.
+
+    Of a group are memories between which something moves, and those that one cell moves to: ascending by the lowest.
+    """
+    above, apart = np.arange(len(given[4])), np.empty(len(cells), dtype=np.int64)
+    for label in range(len(cells)):
+        apart[label] = _gather(given, state, cells[label], above)
+    numbers, count = np.full(len(above), NONE), 0
+    for memory in apart:
+        if memory != NONE:
+            numbers[_lowest(above, memory)] = 0
+    for memory in range(len(above)):  # the lowest of a group stands for it
+        if numbers[memory] != NONE:
+            numbers[memory] = count
+            count += 1
+    for label in range(len(cells)):
+        if apart[label] != NONE:
+            apart[label] = numbers[_lowest(above, apart[label])]
+    return apart, count
+
+
+@inner
+def _gather(given: Given, state: State, cell: int, above: Column) -> int:
+    """Make one group of those that move a cell, and give one of them; none where nothing moves."""
+    hold, waiting, need, _ = state
+    readers, found = bit_sets.members(need, cell), NONE
+    if bit_sets.is_empty(waiting, cell):
+        holders = bit_sets.members(hold, cell)
+        for rank in range(len(readers)):
+            if not bit_sets.has(hold, cell, readers[rank]):
+                found = readers[rank] if found == NONE else found
+                _join(above, found, readers[rank])
+                _join(above, found, validity.source(given[4], holders, readers[rank], rank))
+        return found
+    giving = validity.contributing(given, waiting, cell)
+    for reader in readers:
+        _join(above, readers[0], reader)
+    for memory in bit_sets.members(giving, 0):
+        _join(above, readers[0], memory)
+    for owner in validity.owners(state, giving, cell):
+        base = validity.base(given, state, giving, cell, owner)
+        if base != NONE:
+            _join(above, readers[0], base)
+    return int(readers[0])
+
+
+@leaf
+def _lowest(above: Column, memory: int) -> int:
+    """The lowest memory of a group, which every other leads to."""
+    while above[memory] != memory:
+        above[memory] = above[above[memory]]
+        memory = above[memory]
+    return int(memory)
+
+
+@leaf
+def _join(above: Column, one: int, other: int) -> None:
+    """Make one group of those of two memories."""
+    one, other = _lowest(above, one), _lowest(above, other)
+    above[max(one, other)] = min(one, other)
+
+
+@inner
+def of_group(labels: Column, cells: Column, apart: Column, group: int) -> tuple[Column, Column]:
+    """The labels of all cells, and a cell of each, of what one group moves."""
+    numbers, count = np.full(len(cells), NONE), 0
+    for label in range(len(cells)):
+        if apart[label] == group:
+            numbers[label] = count
+            count += 1
+    own_labels, own_cells = np.full(len(labels), NONE), np.empty(count, dtype=np.int64)
+    for label in range(len(cells)):
+        if numbers[label] != NONE:
+            own_cells[numbers[label]] = cells[label]
+    for cell in range(len(labels)):
+        if labels[cell] != NONE:
+            own_labels[cell] = numbers[labels[cell]]
+    return own_labels, own_cells
+
+
+@inner
+def has_group(given: Given, state: State, cells: Column, apart: Column, count: int) -> bool:
+    """Whether there are several groups, of which one moves what it does by a collective."""
+    for group in range(count if count > 1 else 0):
+        _, own = of_group(cells[:0], cells, apart, group)
+        if distribution(given, state, own)[0] != NONE or reduction(given, state, own)[0] != NONE:
+            return True
+    return False

@@ -301,18 +301,46 @@ def _move(given: Given, state: State, past: History, kept: Storage, use: int, fi
         if bit_sets.is_empty(state[0], cell) and bit_sets.is_empty(state[1], cell):
             history.move(past, len(given[0]), use, UNWRITTEN, NONE, 0)
             return
+    if _move_together(given, state, past, kept, use, labels, cells):
+        return
+    apart, count = collective.groups(given, state, cells)
+    if not collective.has_group(given, state, cells, apart, count):
+        _move_apart(given, state, past, kept, use, first, last, labels, cells)
+        return
+    for group in range(count):
+        own_labels, own_cells = collective.of_group(labels, cells, apart, group)
+        if not _move_together(given, state, past, kept, use, own_labels, own_cells):
+            _move_apart(given, state, past, kept, use, first, last, own_labels, own_cells)
+
+
+@inner
+def _move_together(
+    given: Given, state: State, past: History, kept: Storage, use: int, labels: Column, cells: Column
+) -> bool:
+    """Emit what labelled cells need as one collective, if they make one."""
     kind, members, sources = collective.distribution(given, state, cells)
     if kind != NONE:
         group = bit_sets.members(members, 0)
         exchange.distribution(given, past, kept, use, kind, group, validity.pieces(given, labels), sources)
-        return
+        return True
     kind, members = collective.reduction(given, state, cells)
-    folds, copies, described = validity.plan_pieces(given, state, cells, validity.pieces(given, labels), kind == NONE)
+    if kind == NONE:
+        return False
+    folds, _, described = validity.plan_pieces(given, state, cells, validity.pieces(given, labels), False)
     folds, starts = boxes.group(folds)
-    if kind != NONE:
-        group = bit_sets.members(members, 0)
-        exchange.reduction(given, state, past, kept, use, kind, group, folds, starts, described)
-        return
+    group = bit_sets.members(members, 0)
+    exchange.reduction(given, state, past, kept, use, kind, group, folds, starts, described)
+    return True
+
+
+@inner
+def _move_apart(
+    given: Given, state: State, past: History, kept: Storage, use: int, first: int, last: int, labels: Column,
+    cells: Column,
+) -> None:  # fmt: skip
+    """Emit what labelled cells need as folds, and then copies."""
+    folds, copies, described = validity.plan_pieces(given, state, cells, validity.pieces(given, labels), True)
+    folds, starts = boxes.group(folds)
     for number in range(len(starts) - 1):
         block = folds[starts[number] : starts[number + 1]]
         emission.fold(given, state, past, kept, use, np.arange(first, last), block, described)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maniple.regions.collective import recognise
+from maniple.regions.collective import Collective, recognise_groups
 from maniple.regions.index_space import RectSet, as_one, intersect, meets
 from maniple.regions.validity import Use, Validity
 from maniple.runtime.analysis.instance_table import InstanceTable
@@ -19,7 +19,6 @@ from maniple.runtime.schedule.schedule import Access, InstanceKind, Piece, RowKi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from maniple.regions.collective import Collective
     from maniple.regions.index_space import IndexSpace
     from maniple.regions.privilege import Privilege
     from maniple.regions.rectangle import Rect
@@ -139,16 +138,18 @@ class RegionAnalysis:
         self.uses = ordinal + 1
         self.validity = found.validity
         active = [use for use in uses if not use.rect.is_empty]
-        collective = recognise(movements)
-        if collective is not None:
-            self._collective(ordinal, collective, active)
-        else:
-            for merge in movements.merges:
-                self._merge(merge)
-            for number, fold in enumerate(movements.folds):
-                self._fold(ordinal, number, fold, active)
-            for copy in movements.copies:
-                self._copy(copy)
+        for merge in movements.merges:
+            self._merge(merge)
+        number = 0
+        for group in recognise_groups(movements):
+            if isinstance(group, Collective):
+                self._collective(ordinal, number, group, active)
+            else:
+                for each, fold in enumerate(group.folds, number):
+                    self._fold(ordinal, each, fold, active)
+                for copy in group.copies:
+                    self._copy(copy)
+            number += len(group.folds)
         accesses = []
         for use in active:
             access = self._access(found, privilege, use, fills=fills)
@@ -310,7 +311,7 @@ class RegionAnalysis:
         transfer = Transfer(source, target, rect)
         self._emit(Move(RowKind.COPY, -1, accesses, (transfer,), elements=rect.volume))
 
-    def _collective(self, ordinal: int, collective: Collective, uses: Sequence[PlacedUse]) -> None:
+    def _collective(self, ordinal: int, first: int, collective: Collective, uses: Sequence[PlacedUse]) -> None:
         transfers: list[Transfer] = []
         pieces: list[Piece] = []
         accesses: list[Access] = []
@@ -331,11 +332,11 @@ class RegionAnalysis:
                 key, several = (kinds[number], part.memory, part.base), len(part.keys) + part.base > 1
                 if not several or key not in folded:
                     rect = as_one(shared[key]) if several else fold.rect
-                    folded[key] = self._near_end(ordinal, number, part, fold, rect)
+                    folded[key] = self._near_end(ordinal, first + number, part, fold, rect)
                 source = folded[key]
                 accesses.append(Access(source, fold.rect, writes=False, slot=1))
                 if part.memory != fold.target:
-                    staging = self._staging(ordinal, number, part, fold)
+                    staging = self._staging(ordinal, first + number, part, fold)
                     transfers.append(Transfer(source, staging, fold.rect, feeds=number))
                     source = staging
                 parts.append(source)

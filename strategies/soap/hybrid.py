@@ -63,7 +63,7 @@ class Hybrid(AbstractDirectStrategy):
 
     def _within_hosts(self, graph: Graph, node: Node, machine: Machine) -> OperatorPlan | None:
         """The configuration by sample over hosts and by feature within; None where it cannot be cut so."""
-        size, factors = _per_host(machine), graph.bound(node).factors
+        size, factors = processors_of_hosts(machine), graph.bound(node).factors
         cut = [factor for factor in factors if not factor.reduction and factor.highest_degree > 1]
         sample = next((factor for factor in cut if factor.role == "sample"), None)
         features = sorted(
@@ -82,7 +82,7 @@ class Hybrid(AbstractDirectStrategy):
 
 def hybrids(machine: Machine) -> tuple[Hybrid, ...]:
     """All of a machine of several hosts of equally many processors, more than one."""
-    if not _per_host(machine):
+    if not processors_of_hosts(machine):
         return ()
     whole, middle = (
         (Hybrid(quarter) for quarter in range(QUARTERS)),
@@ -91,7 +91,7 @@ def hybrids(machine: Machine) -> tuple[Hybrid, ...]:
     return (*whole, *middle)
 
 
-def _per_host(machine: Machine) -> int:
+def processors_of_hosts(machine: Machine) -> int:
     """How many processors a host has; 0 where there is one host, or hosts differ, or all have one."""
     hosts = [machine.memories[processor.memory].host for processor in machine.processors]
     size = hosts.count(hosts[0])

@@ -13,6 +13,7 @@ from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.named.expert import Expert
 from maniple.strategies.named.model_parallel import ModelParallel
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.alternation import alternations
 from maniple.strategies.soap.evaluation import UNFIT, Evaluation
 from maniple.strategies.soap.hybrid import hybrids
 from maniple.strategies.soap.layering import layerings
@@ -66,14 +67,15 @@ def seeding(problem: Problem) -> Seeding:
 
 
 def all_seeds(problem: Problem) -> tuple[AbstractDirectStrategy, ...]:
-    """What makes the plans that a search simulates first: the named ones, then layerings or hybrids.
+    """What makes the plans that a search simulates first: the named ones, then layerings, or hybrids and alternations.
 
     Inside the stages of a plan there is none beside that plan.
     """
     if problem.inside is not None:
         return ()
-    others = layerings(problem) or hybrids(problem.machine)
-    return (*(strategy() for strategy in SEEDS), *others)
+    named = tuple(strategy() for strategy in SEEDS)
+    layered = layerings(problem)
+    return (*named, *layered) if layered else (*named, *hybrids(problem.machine), *alternations(problem))
 
 
 def first_evaluation(problem: Problem) -> Evaluation:

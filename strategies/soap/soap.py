@@ -5,8 +5,8 @@ chains from known plans, each until it has not improved for a while. Then the be
 until no change of a single one helps.
 
     phase    a round                                       ends
-    seeds    simulates a named plan, a layering or a       when all are; then the lower bound is found
-             hybrid; of these the fastest is a seed
+    seeds    simulates a named plan, a layering, hybrid    when all are; then the lower bound is found
+             or alternation; of these the fastest is one
     chains   walks from a seed, the fastest seed first,    when no seed is left; each after so many proposals per
              and beside them a part of OptCNN's tables,    operator without a faster plan
              until its plan is one more seed; in the end
@@ -192,7 +192,7 @@ def _add_seed(state: SoapState, name: str, choices: Choices | None) -> SoapState
     if cost == inf:  # stages inside which it is would no longer be those of a pipeline
         return replace(state, incumbent=replace(incumbent, proposals=incumbent.proposals + 1))
     ordered = sorted([*state.waiting, (cost, name, choices)], key=lambda seed: seed[:2])
-    fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids
+    fastest = {seed[1]: seed for seed in reversed(ordered)}  # layerings have one name, and hybrids, and alternations
     waiting = tuple(seed for seed in ordered if fastest[seed[1]] is seed)
     return replace(state, waiting=waiting, incumbent=incumbent.add_seed(choices, cost, evaluation.least))
 

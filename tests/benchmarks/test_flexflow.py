@@ -10,11 +10,13 @@ from random import Random
 
 import flexflow.measured
 import flexflow.search_time
+import flexflow.table
 import pytest
 from click import Command
 from click.testing import CliRunner
 from flexflow.dimensions import EXAMPLES, without
 from flexflow.measured import distinct, measured
+from flexflow.scaling import DAY_S, scaling
 from flexflow.search_time import Plain, plain_chain, redrawn, search_time, search_time_row
 from flexflow.table import Row, Table, of_contents
 from flexflow.transfers import transfers
@@ -177,3 +179,38 @@ def test_a_dimension_is_left_out(dimension: str) -> None:
         removed |= {own.plan(choice) for choice in set(own.choices()) - kept}
         assert dimension == "operator" or {choice.start for choice in kept} == {0, 1}
     assert removed
+
+
+def test_a_day_counts_the_search_and_one_gpu_is_the_measure(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    asked = ["--model", "mlp", "--kind", "p100", "--gpus", "1", "--gpus", "2", "--proposals", "3", "--json", str(file)]
+    CliRunner().invoke(scaling, [*asked, "--charge", "864"], catch_exceptions=False)
+    alone, two = (json.loads(line) for line in file.read_text().splitlines())
+    assert (alone["batch"], two["batch"], alone["gpus"], two["gpus"]) == (64, 128, 1, 2)
+    assert alone["soap_efficiency"] == 1.0
+    assert two["soap_efficiency"] == pytest.approx(two["samples_per_s"] / 2 / alone["samples_per_s"])
+    for row in (alone, two):
+        assert row["samples_per_s"] == pytest.approx(row["batch"] / row["soap_ms"] * 1e3)
+        assert row["over_a_day"] == pytest.approx(row["samples_per_s"] * (1 - 864 / DAY_S))
+        assert row["soap_ms"] <= min(row["data_parallel_ms"], row["expert_ms"])
+        assert row["search_within_charge"] is True
+        # After so long a plan without a search has trained as much: what it does meanwhile is what the search takes.
+        if row["pays_after_s"] is not None:
+            best = row["batch"] / min(row["data_parallel_ms"], row["expert_ms"]) * 1e3
+            assert best * row["pays_after_s"] == pytest.approx(row["samples_per_s"] * (row["pays_after_s"] - 864))
+
+
+def test_a_table_is_put_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all rows share is told once; the rest of the page stays."""
+    monkeypatch.setattr(flexflow.table, "PAGES", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- benchmarks/a.py: begin -->\nold\n<!-- benchmarks/a.py: end -->\nafter\n")
+    table = Table(None, page=("page", "a.py"))
+    for model_name, value in (("a", 12345.6), ("b", None)):
+        table.add({"model": model_name, "machine": "m"}, lambda value=value: {"ms": value})
+    table.write()
+    shown = "All rows: machine m.\n\n| model | ms |\n|---|---|\n| a | 12,346 |\n| b |  |"
+    marks = "<!-- benchmarks/a.py: begin -->", "<!-- benchmarks/a.py: end -->"
+    assert page.read_text() == f"before\n{marks[0]}\n{shown}\n{marks[1]}\nafter\n"
+    Table(None, page=("page", "a.py")).write()  # nothing was added
+    assert shown in page.read_text()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise, product
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.process.error import RequestError
@@ -20,6 +20,7 @@ from maniple.runtime.analysis import column_analysis
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistance
 from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.step_analysis import analyse_by_use
+from maniple.runtime.schedule.schedule import RowKind
 
 PRIVILEGES = (READ, READ, READ_WRITE, WRITE_DISCARD, reduce("+"), reduce("+"), accumulate("+"), accumulate("+"))
 HOSTS = ((0,), (0, 0), (0, 1), (0, 0, 1, 1), (0, 1, 2), (0, 0, 0, 1, 1, 2))
@@ -79,6 +80,34 @@ def programs(draw: st.DrawFn, *, several: bool = False) -> tuple[FragmentKey, tu
     return FragmentKey(bounds, home, (*first, *rest, last)), hosts
 
 
+@st.composite
+def meshes(draw: st.DrawFn) -> tuple[FragmentKey, tuple[int, ...]]:
+    """Uses by memories in a mesh: each its own block, or what those of its row or column have, or everything."""
+    rows, columns = draw(st.sampled_from(((2, 2), (2, 3), (3, 2))))
+    count, ragged = rows * columns, draw(st.integers(0, 1))
+    bounds = Rect.of_shape((2 * count + ragged, columns))
+    spans = {
+        "own": [Rect((2 * each, 0), (2 * each + 2, columns)) for each in range(count)],
+        "row": [
+            Rect((2 * columns * (each // columns), 0), (2 * columns * (each // columns + 1), columns))
+            for each in range(count)
+        ],
+        "column": [Rect((0, each % columns), (2 * count, each % columns + 1)) for each in range(count)],
+        "all": [bounds] * count,
+    }
+    found: list[tuple[Privilege, tuple[PlacedUse, ...]]] = [(WRITE_DISCARD, (PlacedUse(0, (0,), 0, 0, bounds),))]
+    for _ in range(draw(st.integers(1, 5))):
+        span = draw(st.sampled_from(sorted(spans)))
+        privilege = draw(st.sampled_from((READ, READ, WRITE_DISCARD, reduce("+"))))
+        privilege = READ if privilege == WRITE_DISCARD and span != "own" else privilege
+        placed = [PlacedUse(each, (each,), each, each, box) for each, box in enumerate(spans[span])]
+        found.append((privilege, tuple(placed)))
+    last = (READ, tuple(PlacedUse(each, (each,), each, each, box) for each, box in enumerate(spans["row"])))
+    whole = (READ, (PlacedUse(0, (0,), 0, 0, bounds),))
+    hosts = draw(st.sampled_from((tuple(each // columns for each in range(count)), (0,) * count)))
+    return FragmentKey(bounds, (), (*found, last, whole)), hosts
+
+
 def told(fragment: Fragment) -> dict[str, object]:
     """A fragment with its index spaces in place of their numbers."""
     spaces = fragment.spaces
@@ -116,6 +145,33 @@ def test_columns_say_what_uses_come_to(program: tuple[FragmentKey, tuple[int, ..
     assert found is not None
     for name, value in told(found).items():
         assert value == expected[name], name
+
+
+@settings(max_examples=30)
+@given(meshes())
+def test_columns_say_what_groups_come_to(program: tuple[FragmentKey, tuple[int, ...]]) -> None:
+    """Groups that move side by side, each by a collective of its own where it is one."""
+    key, hosts = program
+    found = column_analysis.analyse(key, hosts)
+    assert found is not None
+    expected = told(analyse_by_use(key, HostDistance(hosts)))
+    for name, value in told(found).items():
+        assert value == expected[name], name
+
+
+def test_rows_of_a_mesh_gather_side_by_side() -> None:
+    """Every memory wrote a block, and each row of four by two reads its own: an all-gather each, and no copy."""
+    own = tuple(PlacedUse(each, (each,), each, each, Rect((each,), (each + 1,))) for each in range(8))
+    row = tuple(PlacedUse(each, (each,), each, each, Rect((each // 4 * 4,), (each // 4 * 4 + 4,))) for each in range(8))
+    for uses, kind in (
+        (((WRITE_DISCARD, own), (READ, row)), RowKind.ALL_GATHER),
+        (((reduce("+"), row), (READ, row)), RowKind.ALL_REDUCE),
+        (((reduce("+"), row), (READ_WRITE, own)), RowKind.REDUCE_SCATTER),
+    ):
+        found = column_analysis.analyse(FragmentKey(Rect.of_shape((8,)), (), uses), (0,) * 4 + (1,) * 4)
+        assert found is not None
+        assert found.kinds.tolist() == [kind] * 2
+        assert found.serves.tolist() == [1, 1]
 
 
 @given(programs(several=True))

@@ -24,7 +24,9 @@ from maniple.runtime.schedule.instance import InstanceKind
 from maniple.runtime.schedule.lane import Layout
 from maniple.runtime.schedule.on_demand import OnDemand
 from maniple.runtime.schedule.schedule import RowKind, Schedule
+from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
+from maniple.strategies.soap.alternation import Alternation
 from maniple.testing import local_worlds
 
 
@@ -35,9 +37,16 @@ def planned(machine: mp.Machine, strategy: str = "data_parallel", name: str = "m
     return lowered(graph, machine, strategy), Simulation(graph, machine, plan, optimizer=OPTIMIZER)
 
 
-def lowered(graph: mp.Graph, machine: mp.Machine, strategy: str) -> Schedule:
+def plan_of(graph: mp.Graph, machine: mp.Machine, strategy: str | Alternation) -> mp.Plan:
+    """The plan that a strategy finds, by its name, or makes."""
+    if isinstance(strategy, Alternation):
+        return strategy.plan(Problem(graph, machine))
+    return mp.search(graph, machine, strategy=strategy, seed=3)
+
+
+def lowered(graph: mp.Graph, machine: mp.Machine, strategy: str | Alternation) -> Schedule:
     """The schedule of a step."""
-    plan = mp.search(graph, machine, strategy=strategy, seed=3)
+    plan = plan_of(graph, machine, strategy)
     table = RegionTable()
     expansion = Expansion(graph, plan, machine, weights(graph, plan, machine, OPTIMIZER, table), table)
     return lower(expansion.training_step(OPTIMIZER), FragmentCache(machine))
@@ -46,7 +55,7 @@ def lowered(graph: mp.Graph, machine: mp.Machine, strategy: str) -> Schedule:
 def on_all(
     machine: mp.Machine,
     folder: Path,
-    strategy: str,
+    strategy: str | Alternation,
     *,
     shared: int = 0,
     shuffle: int | None = None,
@@ -58,7 +67,7 @@ def on_all(
     network = NETWORKS["mlp13"]
 
     def body(world: World) -> Training:
-        plan = mp.search(network.graph("float64"), host_machine(world), strategy=strategy, seed=3)
+        plan = plan_of(network.graph("float64"), host_machine(world), strategy)
         return trained(network, "float64", plan, world, SHORT)
 
     ranks, hosts = 1 + machine.memories[-1].rank, len(machine.hosts)
@@ -92,6 +101,21 @@ def test_plans_give_the_losses_of_one_processor_and_the_bytes_that_were_predicte
         on_all(machine, tmp_path, strategy, shuffle=2),
     ]
     check(found)
+
+
+def test_groups_side_by_side_have_a_plan_each(tmp_path: Path) -> None:
+    """Samples over two hosts of two, products by turns within: a weight's parts are synchronised by two pairs of ranks.
+
+    The pairs stand across the hosts, each with an exchange of its own; activations are exchanged within each host.
+    """
+    machine, strategy = levelled(2, 2), Alternation(2)
+    schedule = lowered(NETWORKS["mlp13"].graph("float64"), machine, strategy)
+    found: dict[tuple[int, str], list[tuple[int, ...]]] = {}
+    for row in np.flatnonzero(schedule.kind > RowKind.COPY).tolist():
+        found.setdefault((int(schedule.launch[row]), schedule.label(row)), []).append(schedule.memories(row))
+    apart = {tuple(groups) for groups in found.values() if len(groups) > 1}
+    assert {((0, 2), (1, 3)), ((0, 1), (2, 3))} <= apart
+    check([on_all(machine, tmp_path, strategy, shared=2), on_all(machine, tmp_path, strategy, shuffle=3)])
 
 
 def check(found: list[list[Training]]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maniple.regions.collective import recognise
+from maniple.regions.collective import Collective, recognise, recognise_groups
 from maniple.regions.movement import Copy, Fold, Movements, Part
 from maniple.regions.partition import blocks
 from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, ReductionOp, reduce
@@ -14,7 +14,7 @@ from maniple.regions.rectangle import Rect
 from maniple.regions.validity import Use, Validity
 
 SUM, MOST = ReductionOp("sum", "+"), ReductionOp("maximum", "max")
-A, B, C = Rect((0,), (2,)), Rect((2,), (4,)), Rect((4,), (6,))
+A, B, C, D = (Rect((first,), (first + 2,)) for first in (0, 2, 4, 6))
 PARTS = (Part(0, ((0, 0),), base=False), Part(1, ((0, 1),), base=False))
 WITH_BASE = (Part(0, ((0, 0),), base=True), Part(1, ((0, 1),), base=False))
 OUTSIDE = (*PARTS, Part(2, (), base=True))
@@ -147,3 +147,45 @@ def test_a_collective_of_a_launch_has_its_closed_volume(reads: list[tuple[int, i
     else:
         sent = {(copy.source, point) for copy in moved.copies for point in copy.rect.points()}
         assert moved.volume() == (size - 1) * len(sent)
+
+
+def told(moved: Movements) -> list[tuple[str, tuple[int, ...]] | tuple[int, int]]:
+    """Each group's collective, or how many folds and copies it makes by themselves."""
+    return [
+        (one.kind, one.memories) if isinstance(one, Collective) else (len(one.folds), len(one.copies))
+        for one in recognise_groups(moved)
+    ]
+
+
+def test_groups_move_side_by_side() -> None:
+    """The table: two all-gathers; a broadcast beside one copy; sums of two groups; and who is no group of its own."""
+    beside = (Copy(C, 2, 3), Copy(D, 3, 2))
+    assert told(Movements((), (*EXCHANGE, *beside))) == [("all_gather", (0, 1)), ("all_gather", (2, 3))]
+    assert told(Movements((), (Copy(C, 4, 0), Copy(A, 3, 1), Copy(A, 3, 2)))) == [(0, 1), ("broadcast", (1, 2, 3))]
+    third, fourth = Fold(C, 2, SUM, SHIFTED), Fold(D, 3, SUM, SHIFTED)
+    sums = Movements((LEFT, RIGHT, third, fourth), ())
+    assert told(sums) == [("reduce_scatter", (0, 1)), ("reduce_scatter", (2, 3))]
+    # One collective of all, and no group that makes one, stay as they are.
+    assert told(Movements((), EXCHANGE)) == [("all_gather", (0, 1))]
+    assert told(Movements((), (Copy(A, 0, 1), Copy(B, 2, 3)))) == [(0, 2)]
+    # 1 and 3 get one point, from the nearest that has it each: they are of one group, and that makes no collective.
+    assert told(Movements((), (*EXCHANGE, Copy(A, 2, 3), Copy(B, 3, 2)))) == [(0, 4)]
+
+
+SHIFTED = tuple(replace(part, memory=part.memory + 2) for part in PARTS)
+
+
+@given(movements())
+@settings(derandomize=True, deadline=None, max_examples=300)
+def test_groups_share_neither_movements_nor_memories(moved: Movements) -> None:
+    found = recognise_groups(moved)
+    for kind in ("folds", "copies"):
+        assert sorted(map(repr, (one for group in found for one in getattr(group, kind)))) == sorted(
+            map(repr, getattr(moved, kind))
+        )
+    seen: set[int] = set()
+    for group in found:
+        own = {memory for copy in group.copies for memory in (copy.source, copy.target)}
+        own |= {memory for fold in group.folds for memory in (fold.target, *(part.memory for part in fold.parts))}
+        assert not own & seen
+        seen |= own
