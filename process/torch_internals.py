@@ -17,6 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 try:
@@ -81,16 +82,16 @@ def gradients_of(
 
     That import is half a second of every rank's start.
     """
+    every = (*values, *wanted, *given)
+    if has_torch_function(every):  # a mode that hears of functions hears of this one, and of none in it
+        return handle_torch_function(gradients_of, every, values, wanted, given)
     alike = all(
         (value.shape, value.dtype, value.device) == (gradient.shape, gradient.dtype, gradient.device)
         for value, gradient in zip(values, given, strict=True)
     )
     if _engine_run_backward is None or not alike:  # where torch says what is wrong, if that is wrong
         return torch.autograd.grad(values, wanted, given, allow_unused=True)
-    with torch._C.DisableTorchFunction():  # noqa: SLF001  (as torch's own: modes of functions do not hear of what is in it)
-        return _engine_run_backward(
-            tuple(values), tuple(given), False, False, tuple(wanted), True, accumulate_grad=False
-        )
+    return _engine_run_backward(tuple(values), tuple(given), False, False, tuple(wanted), True, accumulate_grad=False)
 
 
 @cache

@@ -28,6 +28,7 @@ KEPT = {
     "src/maniple/worker_pool.py: pids": "tests see that no process is left",
     "strategies/frontier/algebra.py: thin_out": "completes the algebra, whose laws are tested together",
     "operators/library/dense/torch_recurrent.py: TorchRecurrentCell": "tests compare the kernels of cells with it",
+    "process/torch_internals.py: _should_skip_dynamo": "torch asks it of each class that hears of calls",
     "process/compilation/inner_library.py: define_pipelines": "numba asks it for its passes",
     "strategies/pipeline/ideals.py: augment": "the augmentation of the paper, which tests draw",
     "strategies/simulation/compilation.py: on_end": "numba tells it that a function is compiled",

@@ -128,9 +128,9 @@ class Progress:
         if not self._asleep:
             return
         with self._lock:
-            for value, bell in self._asleep.get(address, ()):
-                if self._counter.has_reached(address, value, 1) and bell.locked():
-                    bell.release()
+            for value, latch in self._asleep.get(address, ()):
+                if self._counter.has_reached(address, value, 1) and latch.locked():
+                    latch.release()
 
     def begin(self, run: int, table: int) -> None:
         """Tell the ranks of this host that a run has begun here.
@@ -217,14 +217,14 @@ class Progress:
 
     def _doze(self, address: int, value: int, seconds: float) -> None:
         """Sleep until a counter is rung for, or for some time."""
-        bell = threading.Lock()
-        bell.acquire()
-        own = value, bell
+        latch = threading.Lock()
+        latch.acquire()
+        own = value, latch
         with self._lock:
             self._asleep.setdefault(address, []).append(own)
         try:
             if not self._counter.has_reached(address, value, 1):
-                sleep_until(bell, seconds)
+                sleep_until(latch, seconds)
         finally:
             with self._lock:
                 others = [other for other in self._asleep[address] if other is not own]
@@ -250,9 +250,9 @@ class Progress:
         return sum(c_int64.from_address(address).value for address in found)
 
 
-def sleep_until(bell: threading.Lock, seconds: float) -> None:
+def sleep_until(latch: threading.Lock, seconds: float) -> None:
     """Sleep until a lock is released, or for some time."""
-    bell.acquire(timeout=seconds)
+    latch.acquire(timeout=seconds)
 
 
 def _ignore(value: int) -> None:

@@ -24,6 +24,7 @@ FOUND: dict[str, dict[str, set[str]]] = {
         "einsum": {"clone", "_unsafe_view"},
         "einsum_1": {"clone", "_unsafe_view"},
     },
+    "shared heads": {},
     "discriminator": {
         **{key: {"repeat", "native_batch_norm"} for key in ("norm", "norm_1")},
         **{key: {DRAWN} for key in ("drop", "drop_1")},
