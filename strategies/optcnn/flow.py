@@ -159,7 +159,7 @@ class Flows:
             _fill(*given, sources[part], targets[part], size, moving, always, found[part])
 
         parts = [slice(first, first + TOGETHER) for first in range(0, len(sources), TOGETHER)]
-        if len(parts) > 1 and self._cores > 1:  # no two write what the other reads, but for what both find the same
+        if len(parts) > 1 and self._cores > 1:  # two that are asked for the same pair write the same
             with ThreadPoolExecutor(self._cores) as threads:
                 list(threads.map(fill, parts))
         else:
@@ -259,7 +259,8 @@ def _fill(
         copies |= wires[4][memory] != ENGINE
     for row in range(len(sources)):
         source, target = sources[row], targets[row]
-        if np.isnan(moving[source, target]):
+        # Another thread that finds the same may have written one and not the other yet.
+        if np.isnan(moving[source, target]) or np.isnan(always[source, target]):
             made, read = shares[starts[source] : starts[source + 1]], shares[starts[target] : starts[target + 1]]
             same = alike[starts[source] : starts[source + 1]], alike[starts[target] : starts[target + 1]]
             loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0

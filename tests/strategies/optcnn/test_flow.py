@@ -147,3 +147,14 @@ def test_regions_that_are_cut_alike_share_a_cut() -> None:
 
     assert flows.cut((3, 7), boxes_of(thirds(1))) == flows.cut((300, 7), boxes_of(thirds(100)))
     assert flows.cut((3, 7), boxes_of(thirds(1))) != flows.cut((6, 7), boxes_of(thirds(1)))
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_what_another_thread_has_written_half_of_is_found_anew(missing: int) -> None:
+    flows, layout = Flows(mp.Machine.preset("cpu:2x1")), ((1000,), 4)
+    cuts = [flows.cut((1000,), boxes_of([(n, Rect((0,), (1000,)))])) for n in range(2)]
+    wanted = flows.times_ns(layout, cuts, cuts)
+    for tables in flows._times.values():
+        tables[missing][:] = np.nan
+    assert np.array_equal(flows.times_ns(layout, cuts, cuts), wanted)
+    assert np.isfinite(wanted).all()
