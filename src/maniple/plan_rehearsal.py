@@ -7,8 +7,9 @@ a loss that is no number. Every rank makes the same ones and runs them in the sa
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, final
 
+from maniple.holder import AbstractHolder
 from maniple.hyper import Hyper
 from maniple.operators.graph.state import initial_values
 from maniple.operators.lowering.weight import drop_weights, fill_states, weights, write_weights
@@ -22,8 +23,6 @@ from maniple.strategies.cost_model.timed_body import draw
 from maniple.torch_compilation import checked_compilation
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import torch
 
     from maniple.operators.graph.graph import Graph
@@ -39,7 +38,7 @@ RATE = 1e-9
 
 
 @final
-class PlanRehearsal:
+class PlanRehearsal(AbstractHolder):
     """A step of a graph under a plan, ready to be run.
 
     Args:
@@ -100,19 +99,6 @@ class PlanRehearsal:
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
         self._loaded.clear()
         drop_weights(self._weights, self._runtime.memories)
-
-    def __enter__(self) -> Self:
-        """Give it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it; with an error on its way out, without waiting for other ranks."""
-        if kind is None:
-            self.close()
-        else:
-            self._let_go()
 
 
 def draw_batch(graph: Graph) -> dict[str, torch.Tensor]:

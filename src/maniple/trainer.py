@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isnan
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import torch
 
+from maniple.holder import AbstractHolder
 from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse, checked_limit
@@ -48,8 +49,6 @@ from maniple.trainer_checkpoint import take_stored
 from maniple.trainer_interchange import TrainerInterchange
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from maniple.operators.graph.graph import Graph
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.runtime.execution.run import Run
@@ -65,7 +64,7 @@ Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | SampleBatch
 DIGEST_EVERY = 100
 
 
-class Trainer(TrainerInterchange):
+class Trainer(TrainerInterchange, AbstractHolder):
     """Trains a graph under a plan.
 
     Every rank makes the same trainer and calls the same methods with the same values. The plan is lowered when the
@@ -384,16 +383,3 @@ class Trainer(TrainerInterchange):
         self._loaded.clear()
         self._last, self._homes = None, None
         drop_weights(self._weights, self._runtime.memories)
-
-    def __enter__(self) -> Self:
-        """Give the trainer."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it; with an error on its way out, without waiting for other ranks."""
-        if kind is None:
-            self.close()
-        else:
-            self._let_go()
