@@ -55,7 +55,7 @@ __all__: list[str] = []
 ORDERS = ("1f1b", "zb_h1", "zb_h2", "gpipe")
 """What is compared: orders of a chain of stages with a flush. Others hold more, in as many rounds, by this model."""
 MOST_CUTS = 7
-"""So many places are compared at which a stage may end."""
+"""So many places are compared at which a stage may end; a pipeline has at most one stage more."""
 MOST_ROUNDS = 4
 """So many micro-batches are compared for each stage, at most, in powers of two."""
 
@@ -113,7 +113,7 @@ def arrangements(problem: Problem) -> tuple[Arrangement, ...]:
     processors, batch = len(problem.machine.processors), problem.graph.batch
     found: list[Arrangement] = []
     stages = 1
-    while processors % stages == 0 and stages <= len(cuts_of(problem.graph)) + 1:
+    while processors % stages == 0 and stages <= min(MOST_CUTS, len(cuts_of(problem.graph))) + 1:
         counts = [stages << power for power in range(MOST_ROUNDS.bit_length())]
         for count in (count for count in counts if 1 < count <= batch):
             known = set[tuple[Turns, ...]]()
@@ -232,8 +232,7 @@ class StageSearch:
             everyone = tuple(range(len(self._problem.machine.processors)))
             terms = self._terms_of(everyone, Turns())
             spent = [0, *accumulate(int(terms.own(number)[1].min()) for number in range(whole))]
-            wanted = [spent[-1] * part // (MOST_CUTS + 1) for part in range(1, MOST_CUTS + 1)]
-            places = tuple(sorted({min(places, key=lambda place: abs(spent[place] - aim)) for aim in wanted}))
+            places = _most_even(places, spent, MOST_CUTS)
         return [0, *places, whole]
 
     def _processors(self, stages: int, stage: int) -> tuple[int, ...]:
@@ -294,6 +293,24 @@ class StageSearch:
                 more = terms.memory.received_bytes(writer, reader)[:, None]
                 own[reader - first] = size + np.concatenate([more] * (len(size) // len(more))), tick
         return Model(tuple(own), edges)
+
+
+def _most_even(places: Sequence[int], spent: Sequence[int], count: int) -> tuple[int, ...]:
+    """So many of the places, each the nearest to its share of the time of those that are left to it.
+
+    Args:
+        places: where a stage may end, ascending; at least as many as are wanted.
+        spent: the time of all operators before each.
+        count: how many are wanted.
+    """
+    found, begin = list[int](), 0
+    for part in range(count):
+        aim = spent[-1] * (part + 1) // (count + 1)
+        left = range(begin, len(places) - (count - part - 1))
+        nearest = min(left, key=lambda number: abs(spent[places[number]] - aim))
+        found.append(places[nearest])
+        begin = nearest + 1
+    return tuple(found)
 
 
 def _together(

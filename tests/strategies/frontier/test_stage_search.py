@@ -49,6 +49,19 @@ def test_what_the_model_cannot_tell_apart_is_compared_once() -> None:
     }
 
 
+def test_places_where_stages_may_end_are_as_many_as_stages_are_compared_with() -> None:
+    """Of sixteen layers, one takes nearly all the time: the places that are nearest to even shares are its two."""
+    graph = mp.Graph("uneven")
+    x, y = graph.input("x", (16, 8)), graph.input("y", (16,), dtype="int64")
+    for number in range(16):
+        x = graph.relu(graph.linear(x, 4096 if number == 8 else 8))
+    graph.loss(graph.cross_entropy(x, y))
+    problem = Problem(graph, mp.Machine.preset("p100x16"))
+    most = max(arrangements(problem), key=lambda each: each.stages)
+    assert most.stages == 8
+    assert StageSearch(problem, (False,) * len(graph.nodes), 0.01, 1).points(most)
+
+
 @pytest.mark.parametrize("arrangement", [Arrangement(2, "1f1b", 2), Arrangement(2, "1f1b", 4)])
 def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangement) -> None:
     graph = layers(count=2)
