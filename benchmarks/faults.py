@@ -2,9 +2,11 @@
 
 python benchmarks/faults.py --seeds 900 --processes 100
 python benchmarks/faults.py --seeds 5:6      # one seed again
+python benchmarks/faults.py --seeds 0 --streams 60
 
-Ranks are threads over the real control plane, coordinator and tiles; those of `--processes` are processes of the real
-launcher. The exit status is 1 where a run hung, gave a wrong number, named nobody, or left something behind.
+Ranks are threads over the real control plane, coordinator and tiles; of `--streams` it is a stream of large tiles that
+has the fault, and those of `--processes` are processes of the real launcher. The exit status is 1 where a run hung,
+gave a wrong number, named nobody, or left something behind.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,10 +40,10 @@ def span(text: str) -> range:
     return range(int(first), int(last)) if colon else range(int(first))
 
 
-def in_process(seeds: range, at_once: int) -> list[Outcome]:
+def in_process(scenarios: Iterable[Scenario], at_once: int) -> list[Outcome]:
     """Run scenarios, several at once: most of their time they wait for a silence to become a failure."""
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda seed: run(Scenario.of(seed)), seeds))
+        return list(pool.map(run, scenarios))
 
 
 def stranger(port: int, draw: random.Random, stop: threading.Event) -> None:
@@ -126,13 +129,15 @@ def main() -> int:
     """Run all that was asked for, and print the table."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seeds", type=span, default=range(900))
+    asked.add_argument("--streams", type=span, default=range(0))
     asked.add_argument("--processes", type=span, default=range(0))
     asked.add_argument("--at-once", type=int, default=4)
     given = asked.parse_args()
     begun = time.monotonic()
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     wrong: list[str] = []
-    for outcome in in_process(given.seeds, given.at_once):
+    scenarios = [*map(Scenario.of, given.seeds), *map(Scenario.on_stream, given.streams)]
+    for outcome in in_process(scenarios, given.at_once):
         scenario = outcome.scenario
         row = f"{scenario.plane:8}{scenario.fault}"
         bad = [*outcome.wrong, *([f"{outcome.left} threads are left"] if outcome.left else [])]

@@ -9,9 +9,9 @@ from maniple.process.error import RunError
 
 __all__: list[str] = []
 
-# Counted in /proc of ranks at their first exchange: 27 and 7 for each rank, of which it inherits 3 and maps 2; then the
-# launcher's own, and some room for what the program opens.
-BASE, EACH = 40, 8
+# Counted in /proc of ranks at their first exchange: 27 and 7 for each rank, of which it inherits 3 and maps 2; a stream
+# of large tiles to each and one of each; then the launcher's own, and some room for what the program opens.
+BASE, EACH = 40, 10
 
 
 def count(ranks: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of this schema; two ends of different versions refuse each other."""
 PROTOCOL = f"maniple/{SCHEMA}"
 MAX_MESSAGE = 64 << 20

@@ -11,6 +11,8 @@ control    rank and launcher, to each    CurveZMQ (ZMTP RFC 26): both keys follo
 tiles      sender to receiver            PLAIN (ZMTP RFC 24): a password for this pair of ranks alone; then bare
                                          frames, as fast as without
            receiver to sender            a keyed digest of the sender's nonce, which its first frame carries
+streams    sender and receiver, to each  keyed digests of each other's nonces, before the first byte of a tile
+           other
 encrypted  both, to each other           CurveZMQ in place of PLAIN, with keys that follow from the receiver's
 verified   every message of tiles        a keyed digest (BLAKE2b, RFC 7693) of all its frames, as the last one
 =========  ============================  ===================================================================
@@ -31,6 +33,7 @@ import zmq
 from zmq.utils import z85
 
 from maniple.process.error import RunError
+from maniple.runtime.transports.message import PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +42,11 @@ __all__: list[str] = []
 
 HANDSHAKE_S = 10.0
 """How long a connection may take for its proof; a receiver that computes meanwhile is dialled again."""
+NONCE = DIGEST = 16
+COUNT = struct.Struct("<I")
+SIZE = struct.Struct("<Q")
+STREAM_GREETING = struct.Struct(f"<IQ{NONCE}s{DIGEST}s")
+"""What the sender of a stream says first: its rank, the bytes that streams of it have carried, nonce, its proof."""
 ASKED_AT = "inproc://zeromq.zap.01"
 """Where ZeroMQ asks a process whether a proof is right (ZAP, RFC 27)."""
 _FIRST_PROOF = 6
@@ -213,6 +221,70 @@ def password(token: str, sender: int, receiver: int) -> bytes:
         receiver: another.
     """
     return digest(token, b"password", sender, receiver, 32).hex().encode()
+
+
+def hello(key: str, sender: int, receiver: int, nonce: bytes) -> bytes:
+    """Give the first frame of a connection.
+
+    Args:
+        key: the receiver's.
+        sender: a rank.
+        receiver: another.
+        nonce: what the receiver's answer proves itself for.
+    """
+    return PROTOCOL.encode() + b" " + nonce + digest(key, b"hello" + nonce, sender, receiver)
+
+
+def mark(key: str, sender: int, receiver: int, count: int) -> bytes:
+    """Give what a sender says on a connection that was made again.
+
+    Args:
+        key: the receiver's.
+        sender: a rank.
+        receiver: another.
+        count: how many messages it has sent.
+    """
+    return digest(key, b"mark", sender, receiver) + COUNT.pack(count & 0xFFFFFFFF)
+
+
+def seal(key: str, sender: int, receiver: int, first: bytes, payload: memoryview | None) -> bytes:
+    """Give what shows that a message is as its sender sent it.
+
+    Args:
+        key: the receiver's.
+        sender: a rank.
+        receiver: another.
+        first: its number and header.
+        payload: its tile, if it has one.
+    """
+    told = blake2b(SIZE.pack(len(first)) + first, key=digest(key, b"seal", sender, receiver, 32), digest_size=DIGEST)
+    if payload is not None:
+        told.update(payload)
+    return told.digest()
+
+
+def sender_proof(key: str, asked: bytes, sender: int, receiver: int) -> bytes:
+    """Give what the sender of a stream shows to its receiver.
+
+    Args:
+        key: the receiver's.
+        asked: the receiver's nonce.
+        sender: a rank.
+        receiver: another.
+    """
+    return digest(key, b"stream to" + asked, sender, receiver)
+
+
+def receiver_proof(key: str, asked: bytes, sender: int, receiver: int) -> bytes:
+    """Give what the receiver of a stream shows to its sender.
+
+    Args:
+        key: the receiver's.
+        asked: the sender's nonce.
+        sender: a rank.
+        receiver: another.
+    """
+    return digest(key, b"stream of" + asked, sender, receiver)
 
 
 def _sender(rank: int) -> bytes:

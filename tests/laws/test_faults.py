@@ -22,6 +22,12 @@ def on_tiles(fault: str, message: int = 2, *, guard: Guard = Guard(verify=True))
     return Scenario(7, 2, fault, "tiles", 0, 1, link, guard, 1000)
 
 
+def on_streams(fault: str, piece: int = 1) -> Scenario:
+    return Scenario(
+        7, 2, fault, "streams", 0, 1, LinkFault(fault, message=piece, seconds=1.5), Guard(verify=True), 100_000
+    )
+
+
 def at_rank(fault: str) -> Scenario:
     return Scenario(7, 2, fault, "rank", 1, 0, None, Guard(), 10)
 
@@ -41,15 +47,19 @@ def test_nothing_hangs_or_is_wrong_or_nameless() -> None:
         *(on_tiles(fault) for fault in WIRE_FAULTS),
         *(at_rank(fault) for fault in RANK_FAULTS),
         *(on_control(fault) for fault in ("delay", "duplicate", "cut", "stall")),
+        *(on_streams(fault) for fault in WIRE_FAULTS),
         on_tiles("corrupt", guard=Guard(encrypt=True)),
     ]
     outcomes = together(scenarios)
     assert [(one.scenario.plane, one.scenario.fault, one.wrong) for one in outcomes if one.wrong] == []
     assert [one.scenario.fault for one in outcomes if one.left or not one.met] == []
     told = {(one.scenario.plane, one.scenario.fault): one for one in outcomes[:-1]}
-    assert told["tiles", "delay"].status == told["control", "delay"].status == 0
+    assert told["tiles", "delay"].status == told["control", "delay"].status == told["streams", "delay"].status == 0
     for fault in ("duplicate", "cut"):
         assert "frames of rank 0 were lost" in told["tiles", fault].message
+    for fault in ("corrupt", "malformed", "duplicate"):
+        assert "is not what it sent: its seal is wrong" in told["streams", fault].message
+    assert "bytes of tiles of rank 0 were lost" in told["streams", "cut"].message
     assert "is not what it sent: its seal is wrong" in told["tiles", "corrupt"].message
     assert "(rank 1) was killed by signal 9 (SIGKILL)" in told["rank", "killed"].message
     assert f"{STUCK} for 3 s, all wait (node 1 (rank 1) ended before)" in told["rank", "leaves"].message
@@ -57,8 +67,9 @@ def test_nothing_hangs_or_is_wrong_or_nameless() -> None:
 
 def test_a_corrupted_number_is_seen_where_nothing_guards_tiles() -> None:
     """That the law can fail: an unguarded tile with another byte gives a wrong sum, which the ranks find."""
-    scenario = dataclasses.replace(on_tiles("corrupt", guard=Guard()), size_of_tiles=10_000)
-    assert any("has wrong numbers" in each for each in run(scenario).wrong)
+    for scenario in (on_tiles("corrupt"), on_streams("corrupt")):
+        unguarded = dataclasses.replace(scenario, guard=Guard(), size_of_tiles=max(5_000, scenario.size_of_tiles))
+        assert any("has wrong numbers" in each for each in run(unguarded).wrong)
 
 
 def test_a_seed_is_a_scenario() -> None:
@@ -67,3 +78,7 @@ def test_a_seed_is_a_scenario() -> None:
     assert {one.fault for one in drawn} == {"none", *WIRE_FAULTS, *RANK_FAULTS}
     assert {one.plane for one in drawn} == {"tiles", "control", "rank"}
     assert all(one.guard for one in drawn if (one.plane, one.fault) == ("tiles", "corrupt"))
+    streams = [Scenario.on_stream(seed) for seed in range(100)]
+    assert {one.fault for one in streams} == {*WIRE_FAULTS}
+    assert all(one.guard.verify for one in streams if one.fault in {"corrupt", "drop"})
+    assert not any(one.guard.encrypt for one in streams)

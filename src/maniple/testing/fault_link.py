@@ -1,7 +1,8 @@
-"""A link with a fault: passes ZeroMQ's connections on to where they are meant to go, and does one thing wrong.
+"""A link with a fault: passes connections on to where they are meant to go, and does one thing wrong.
 
 It knows ZMTP (RFC 23) as far as frames go: 64 bytes of greeting, then frames of a flag, a size and a body; those that
-carry no command belong to messages. A fault meets one message of one connection towards the endpoint.
+carry no command belong to messages. A fault meets one message of one connection towards the endpoint; on a stream,
+which has none, one of the pieces of up to 64 KiB in which its bytes come.
 
 ==========  =======================================================================
 fault       what becomes of the message, or of the link from then on
@@ -35,6 +36,8 @@ __all__: list[str] = []
 WIRE_FAULTS = ("drop", "duplicate", "reorder", "delay", "corrupt", "malformed", "cut", "cut off", "stall")
 """What can go wrong with a link."""
 _HERE = "127.0.0.1"
+PIECE = 64 << 10
+"""Bytes of a stream that a fault meets at once, at most."""
 _GREETING, _MORE, _LONG, _COMMAND = 64, 1, 2, 4
 
 
@@ -65,9 +68,11 @@ class FaultLink:
     Args:
         endpoint: where it leads, `tcp://HOST:PORT`.
         fault: what goes wrong; None for a link that is sound.
+        framed: whether its connections are ZeroMQ's; else they are streams of bytes.
     """
 
-    def __init__(self, endpoint: str, fault: LinkFault | None = None) -> None:
+    def __init__(self, endpoint: str, fault: LinkFault | None = None, *, framed: bool = True) -> None:
+        self._framed = framed
         self._port = int(endpoint.rpartition(":")[2])
         self._fault = fault
         self.met = threading.Event()
@@ -135,7 +140,7 @@ class FaultLink:
     def _pass_on(self, source: socket.socket, target: socket.socket, number: int) -> None:
         fault = self._fault if self._fault is not None and self._fault.connection == number else None
         with suppress(OSError, EOFError), source.makefile("rb") as stream:
-            left = _GREETING  # whose parts wait for each other
+            left = _GREETING if self._framed else 0  # whose parts wait for each other
             while left:
                 part = stream.read1(left)
                 if not part:
@@ -144,7 +149,7 @@ class FaultLink:
                 left -= len(part)
             at, held = 0, b""
             while True:
-                message, counts = _message(stream.read)
+                message, counts = _message(stream.read) if self._framed else (_piece(stream.read1), True)
                 if self._stalled.is_set():
                     self._closed.wait()
                 hit = fault is not None and counts and at == fault.message
@@ -175,7 +180,7 @@ class FaultLink:
         if fault.kind == "delay":
             self._closed.wait(fault.seconds)
         elif fault.kind == "corrupt":
-            start, size = _last_body(message)
+            start, size = _last_body(message) if self._framed else (0, len(message))
             changed = bytearray(message)
             if size:
                 changed[start + min(size - 1, int(fault.place * size))] ^= 0x20
@@ -202,6 +207,14 @@ def _message(read: Callable[[int], bytes]) -> tuple[bytes, bool]:
         found += bytes([flags]) + head + _read(read, int.from_bytes(head, "big"))
         if flags & _COMMAND or not flags & _MORE:
             return bytes(found), not flags & _COMMAND
+
+
+def _piece(read: Callable[[int], bytes]) -> bytes:
+    """Read what has come of a stream."""
+    found = read(PIECE)
+    if not found:
+        raise EOFError
+    return found
 
 
 def _last_body(message: bytes) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """A run with a fault: the real coordinator, supervisor, control planes and tiles over sockets, with ranks as threads.
 
     supervisor ◀── link ── control of rank 0, 1, ...        one link, or one rank, has the fault that a seed says
-    rank 0     ── link ──▶ tiles of rank 1, ...
+    rank 0     ── link ──▶ tiles of rank 1, ...             by messages, or by a stream
 
 Every rank sends to every other what a seed says, sums up, and holds the sum against that of whoever knows all. So a run
 ends in one of three ways: with the right numbers; with an error that names a rank; or with what must not be.
@@ -30,7 +30,7 @@ from maniple.runtime.control.control import RankStopped
 from maniple.runtime.control.coordinator_client import CoordinatorClient
 from maniple.runtime.transports.transport import Guard
 from maniple.runtime.transports.zeromq import ZmqTransport
-from maniple.testing.fault_link import WIRE_FAULTS, FaultLink, LinkFault
+from maniple.testing.fault_link import PIECE, WIRE_FAULTS, FaultLink, LinkFault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,9 +58,9 @@ class Scenario:
         seed: of sizes, values and places.
         size: number of ranks.
         fault: one of `WIRE_FAULTS` or `RANK_FAULTS`, or `none`.
-        plane: `tiles` or `control`, of a fault of a link; `rank` of one of a rank.
+        plane: `tiles`, `streams` or `control`, of a fault of a link; `rank` of one of a rank.
         victim: the rank that sends over the link, or has the fault.
-        peer: the rank that the link leads to, of tiles.
+        peer: the rank that the link leads to, of tiles and streams.
         link: the fault of the link, if it is one.
         guard: what guards tiles.
         size_of_tiles: elements of each tile.
@@ -100,6 +100,20 @@ class Scenario:
         wire = LinkFault(fault, connection, message, draw.uniform(0.1, 2.5), draw.random())
         tiles = draw.choice((1, 1000, 100_000))
         return cls(seed, size, fault, plane, victim, peer, wire if fault in WIRE_FAULTS else None, guard, tiles)
+
+    @classmethod
+    def on_stream(cls, seed: int) -> Scenario:
+        """Draw one whose fault is on a stream of tiles."""
+        draw = random.Random(seed)
+        size, fault = draw.randint(2, 4), draw.choice(WIRE_FAULTS)
+        victim, peer = draw.sample(range(size), 2)
+        tiles = draw.choice((10_000, 100_000))
+        pieces = 1 + ROUNDS * tiles * 8 // PIECE
+        wire = LinkFault(fault, 0, draw.randint(0, pieces), draw.uniform(0.1, 2.5), draw.random())
+        # Without a guard nothing is promised but TCP's own order and checksum.
+        altered = fault in {"drop", "duplicate", "reorder", "corrupt", "malformed"}
+        guard = Guard(verify=altered or draw.random() < 0.5)
+        return cls(seed, size, fault, "streams", victim, peer, wire, guard, tiles)
 
 
 @final
@@ -319,11 +333,13 @@ def _be_rank(shared: _Run, rank: int, process: ThreadProcess, endpoint: str, tok
 def _linked(shared: _Run, rank: int, endpoints: Sequence[str], stack: ExitStack) -> list[str]:
     """Give the endpoints of all ranks, one of them behind the link with the fault if this rank is its sender."""
     scenario, found = shared.scenario, list(endpoints)
-    if scenario.plane == "tiles" and rank == scenario.victim and scenario.link is not None:
-        where, _, key = found[scenario.peer].partition("#")
-        link = stack.enter_context(FaultLink(where, scenario.link))
+    if scenario.plane in {"tiles", "streams"} and rank == scenario.victim and scenario.link is not None:
+        where, _, told = found[scenario.peer].partition("#")
+        framed = scenario.plane == "tiles"
+        link = stack.enter_context(FaultLink(where if framed else told, scenario.link, framed=framed))
         shared.links.append(link)
-        found[scenario.peer] = f"{link.endpoint}#{key}"
+        port = link.endpoint.rpartition(":")[2]
+        found[scenario.peer] = f"{link.endpoint}#{told}" if framed else f"{where}#{told.partition(':')[0]}:{port}"
     return found
 
 

@@ -15,7 +15,9 @@ from stranger import Stranger
 
 from maniple.runtime.transports import proof
 from maniple.runtime.transports.message import MAX_FRAME, PROTOCOL, Hello, decode, encode, frames
-from maniple.runtime.transports.zeromq import LOOPBACK, TILE_FRAME, ZmqTransport, bind, make_socket
+from maniple.runtime.transports.tile_frames import TILE_FRAME
+from maniple.runtime.transports.transport import LOOPBACK
+from maniple.runtime.transports.zeromq import ZmqTransport, bind, make_socket
 
 TOKEN, TIMEOUT_MS = "the secret of the run", 20_000
 HELLO = encode(Hello(0, 0, 1, "h", 2, "tcp://127.0.0.1:1", PROTOCOL, 0))

@@ -1,0 +1,342 @@
+"""Streams of tiles: in turn with messages, where they belong, from proved ranks alone, and never less than was sent."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from time import monotonic
+
+import pytest
+import torch
+import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maniple.process.error import RunError
+from maniple.regions.rectangle import Rect
+from maniple.runtime.storage.copy_kernels import bind_loan
+from maniple.runtime.transports.proof import COUNT, HANDSHAKE_S, SIZE, STREAM_GREETING, be_sender, hello, sender_proof
+from maniple.runtime.transports.redial import PATIENCE_S
+from maniple.runtime.transports.streams.inlet import Held
+from maniple.runtime.transports.streams.tile_streams import LEAST, MOST_CALLERS, TileStreams
+from maniple.runtime.transports.transport import LOOPBACK, Delivery, Guard
+from maniple.runtime.transports.zeromq import STREAMED, ZmqTransport, make_socket
+from maniple.testing.fault_link import FaultLink, LinkFault
+
+TIMEOUT_S = 30.0
+Pair = tuple[ZmqTransport, ZmqTransport]
+
+
+def parts(transport: ZmqTransport) -> tuple[str, str, int]:
+    """The address of messages, the key, and the port of streams."""
+    where, _, told = transport.endpoint.partition("#")
+    key, _, port = told.partition(":")
+    return where, key, int(port)
+
+
+@contextmanager
+def pair(guard: Guard = Guard(), fault: LinkFault | None = None) -> Iterator[tuple[ZmqTransport, ZmqTransport]]:  # noqa: B008 - a value
+    """Two ranks, whose stream from 0 to 1 is up; it leads over a link if that has a fault."""
+    zero, one = (ZmqTransport(rank, 2, "secret", guard=guard) for rank in range(2))
+    where, key, port = parts(one)
+    with FaultLink(f"tcp://{LOOPBACK}:{port}", fault, framed=False) as link:
+        if fault is not None:
+            port = int(link.endpoint.rpartition(":")[2])
+        zero.connect([zero.endpoint, f"{where}#{key}:{port}"])
+        one.connect([zero.endpoint, one.endpoint])
+        zero.send(1, b"first", memoryview(bytes(LEAST)), 0)
+        found: list[Delivery] = []
+        end = monotonic() + TIMEOUT_S
+        while not found or not is_up(zero):
+            found += turn(zero, one)
+            assert monotonic() < end
+        yield zero, one
+        for transport in (zero, one):
+            transport.close()
+
+
+def is_up(zero: ZmqTransport) -> bool:
+    assert zero._streams is not None
+    return zero._streams._outlets[1].is_up
+
+
+def turn(zero: ZmqTransport, one: ZmqTransport) -> list[Delivery]:
+    zero.poll(0.001)
+    return one.poll(0.001)
+
+
+def arrivals(zero: ZmqTransport, one: ZmqTransport, count: int) -> list[Delivery]:
+    found: list[Delivery] = []
+    end = monotonic() + TIMEOUT_S
+    while len(found) < count:
+        found += turn(zero, one)
+        assert monotonic() < end
+    return found
+
+
+def until(transport: ZmqTransport, end: float) -> None:
+    while monotonic() < end:
+        transport.poll(0.1)
+
+
+def body(size: int, number: int) -> bytes:
+    return bytes([number % 251]) * (size - size // 2) + bytes([number % 83]) * (size // 2)
+
+
+sizes = st.lists(st.sampled_from([None, 0, 1, LEAST - 1, LEAST, LEAST + 1, 3 << 20]), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("guard", [Guard(), Guard(verify=True)], ids=str)
+def test_tiles_and_messages_arrive_whole_and_in_turn(guard: Guard) -> None:
+    with pair(guard) as (zero, one):
+
+        @settings(max_examples=15, deadline=None)
+        @given(sizes)
+        def law(sent: Sequence[int | None]) -> None:
+            bodies = [None if size is None else body(size, number) for number, size in enumerate(sent)]
+            for number, each in enumerate(bodies):
+                zero.send(1, b"%d" % number, None if each is None else memoryview(each), 0)
+            came = [(each.header, each.payload) for each in arrivals(zero, one, len(sent))]
+            assert [header for header, _ in came] == [b"%d" % number for number in range(len(sent))]
+            assert [None if payload is None else bytes(payload) for _, payload in came] == bodies
+
+        law()
+        assert zero._streams is not None
+        assert zero._streams._outlets[1]._sent > 0
+
+
+def test_a_tile_is_received_where_it_belongs() -> None:
+    with pair() as (zero, one):
+        asked: list[tuple[int, int, int]] = []
+        places = {size: memoryview(bytearray(size)) for size in (LEAST, 2 * LEAST)}
+
+        def place(peer: int, size: int, behind: int) -> memoryview | None:
+            asked.append((peer, size, behind))
+            return places.get(size)
+
+        one.place = place
+        for size in (LEAST, 2 * LEAST, 3 * LEAST):
+            zero.send(1, b"", memoryview(body(size, 9)), 0)
+        before = one.poll(0)
+        came = before + arrivals(zero, one, 3 - len(before))
+        assert [payload is places.get(payload.nbytes) for payload in (each.payload for each in came) if payload] == [
+            True,
+            True,
+            False,
+        ]
+        assert [bytes(each.payload or b"") for each in came] == [
+            body(size, 9) for size in (LEAST, 2 * LEAST, 3 * LEAST)
+        ]
+        assert [size for _, size, _ in asked] == [LEAST, 2 * LEAST, 3 * LEAST]
+        assert asked[0] == (0, LEAST, 0)
+        assert all(behind < number + 1 for number, (_, _, behind) in enumerate(asked))
+
+
+def test_a_loan_ends_when_its_bytes_have_left_and_is_not_copied() -> None:
+    """The receiver reads nothing before: the socket has the bytes."""
+    with pair() as (zero, one):
+        tile = torch.full((LEAST,), 7, dtype=torch.uint8)
+        lend = bind_loan(tile, Rect((0,), (LEAST,)))
+        assert lend is not None
+        back = threading.Event()
+        zero.send(1, b"lent", lend(back.set), 1)
+        while not back.is_set():
+            zero.poll(0.001)
+        tile.fill_(8)
+        (delivery,) = arrivals(zero, one, 1)
+        assert delivery.payload == bytes([7]) * LEAST
+        assert zero.count_bytes(1) == LEAST
+
+
+def test_a_tile_that_is_larger_than_the_sockets_hold_goes_as_they_drain() -> None:
+    with pair() as (zero, one):
+        sent = body(64 << 20, 3)
+        zero.send(1, b"large", memoryview(sent), 0)
+        zero.send(1, b"behind", None, 0)
+        large, behind = arrivals(zero, one, 2)
+        assert (large.header, behind.header) == (b"large", b"behind")
+        assert large.payload == sent
+
+
+def test_a_stream_that_breaks_between_tiles_goes_on() -> None:
+    with pair(fault=LinkFault("none")) as (zero, one):
+        zero.send(1, b"before", memoryview(body(LEAST, 1)), 0)
+        assert arrivals(zero, one, 1)[0].header == b"before"
+        assert zero._streams is not None
+        outlet, inlet = zero._streams._outlets[1], (one._streams or zero._streams)._inlets[0]
+        assert inlet._link is not None
+        first = inlet._link
+        inlet._link.shutdown(socket.SHUT_RDWR)
+        end = monotonic() + TIMEOUT_S
+        while not outlet.broke:
+            turn(zero, one)
+            assert monotonic() < end
+        zero.send(1, b"meanwhile", memoryview(body(LEAST, 2)), 0)
+        while outlet.broke or inlet._next is None:
+            assert not any(each.header != b"meanwhile" for each in turn(zero, one))
+            assert monotonic() < end
+        zero.send(1, b"after", memoryview(body(LEAST, 3)), 0)
+        (after,) = [each for each in arrivals(zero, one, 1) if each.header == b"after"]
+        assert after.payload == body(LEAST, 3)
+        assert inlet._link is not first
+
+
+def test_a_stream_that_breaks_within_a_tile_is_an_error_with_the_rank() -> None:
+    with pair(fault=LinkFault("cut", message=1)) as (zero, one):
+        zero.send(1, b"cut", memoryview(bytes(10 << 20)), 0)
+        with pytest.raises(RunError, match=r"rank 1: \d+ bytes of tiles of rank 0 were lost; the connection"):
+            arrivals(zero, one, 1)
+
+
+def test_a_corrupted_tile_is_refused_by_name() -> None:
+    with pair(Guard(verify=True), LinkFault("corrupt", message=1)) as (zero, one):
+        zero.send(1, b"head", memoryview(bytes(LEAST)), 0)
+        with pytest.raises(RunError, match="rank 1: message 1 of rank 0 is not what it sent: its seal is wrong"):
+            arrivals(zero, one, 1)
+
+
+def test_a_rank_whose_tiles_are_encrypted_has_no_stream() -> None:
+    with closing(ZmqTransport(0, 1, "secret", guard=Guard(encrypt=True))) as alone:
+        assert alone._streams is None
+        assert ":" not in alone.endpoint.partition("#")[2]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (STREAMED, SIZE.pack(LEAST - 1)),
+        (STREAMED, SIZE.pack(2**62)),
+        (STREAMED, b"short"),
+        (STREAMED, None),
+    ],
+)
+def test_a_message_that_says_of_a_stream_what_there_cannot_be_is_an_error(count: int, told: bytes | None) -> None:
+    one = ZmqTransport(1, 2, "secret")
+    where, key, _ = parts(one)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    sender = make_socket(context, zmq.DEALER)
+    try:
+        be_sender(sender, key, 0, 1)
+        sender.connect(where)
+        sender.send(hello(key, 0, 1, b"n" * 16))
+        sender.send_multipart([COUNT.pack(count) + b"head", *([] if told is None else [told])])
+        end = monotonic() + TIMEOUT_S
+        with pytest.raises(RunError, match=r"rank 1: rank 0 sends a tile of \d+ bytes by a stream; the wire is broken"):
+            until(one, end)
+    finally:
+        sender.close(linger=0)
+        context.term()
+        one.close()
+
+
+# Who may open a stream
+
+
+class Clocked:
+    """Streams of rank 1 of three, with a clock of the test's."""
+
+    def __init__(self) -> None:
+        self.poller, self.now = zmq.Poller(), 0.0
+        self.streams = TileStreams(self.poller, 1, 3, "key of 1", LOOPBACK, clock=lambda: self.now)
+
+    def serve(self) -> None:
+        self.streams.serve(dict(self.poller.poll(50)))
+
+    def call(self) -> tuple[socket.socket, bytes]:
+        """Connect, and hear what is asked."""
+        link = socket.create_connection((LOOPBACK, self.streams.port), TIMEOUT_S)
+        self.serve()
+        return link, link.recv(16, socket.MSG_WAITALL)
+
+
+@pytest.fixture
+def clocked() -> Iterator[Clocked]:
+    made = Clocked()
+    yield made
+    made.streams.close()
+
+
+@pytest.mark.parametrize(
+    ("rank", "key", "receiver", "fresh"),
+    [(0, "key of 2", 1, True), (2, "key of 1", 2, True), (1, "key of 1", 1, True), (3, "key of 1", 1, True),
+     (0, "key of 1", 1, False)],
+)  # fmt: skip
+def test_a_wrong_proof_is_refused(clocked: Clocked, rank: int, key: str, receiver: int, fresh: bool) -> None:
+    """Another run's, for another pair, of the rank itself, of no rank, and one that answers an older question."""
+    link, asked = clocked.call()
+    with link:
+        proof = sender_proof(key, asked if fresh else bytes(16), rank, receiver)
+        link.sendall(STREAM_GREETING.pack(rank, 0, b"n" * 16, proof))
+        clocked.serve()
+        assert clocked.streams.rejected == 1
+        assert link.recv(1) == b""
+
+
+def test_a_stranger_is_let_go_of_in_time_and_nothing_of_it_is_kept(clocked: Clocked) -> None:
+    link, _ = clocked.call()
+    with link:
+        link.sendall(b"half")
+        clocked.serve()
+        assert clocked.streams.wait_s(None) is not None
+        clocked.now = HANDSHAKE_S + 1
+        clocked.serve()
+        assert link.recv(1) == b""
+    assert clocked.streams.wait_s(None) is None
+
+
+def test_no_more_strangers_are_kept_than_a_few(clocked: Clocked) -> None:
+    links = [clocked.call()[0] for _ in range(MOST_CALLERS + 5)]
+    assert [link.recv(1) for link in links[:5]] == [b""] * 5
+    assert len(clocked.streams._callers) == MOST_CALLERS
+    for link in links:
+        link.close()
+
+
+def test_an_impostor_in_a_receivers_place_is_named() -> None:
+    with socket.create_server((LOOPBACK, 0)) as impostor, closing(ZmqTransport(0, 2, "secret")) as zero:
+        one = ZmqTransport(1, 2, "secret")
+        where, key, _ = parts(one)
+        zero.connect([zero.endpoint, f"{where}#{key}:{impostor.getsockname()[1]}"])
+        zero.send(1, b"", memoryview(bytes(LEAST)), 0)
+        link, _ = impostor.accept()
+        with link:
+            link.sendall(bytes(16))
+            zero.poll(0.5)
+            assert len(link.recv(STREAM_GREETING.size, socket.MSG_WAITALL)) == STREAM_GREETING.size
+            link.sendall(bytes(16))
+            with pytest.raises(
+                RunError, match=r"rank 0: what answers at \S*127.0.0.1:\d+ does not know the key of rank 1"
+            ):
+                zero.poll(TIMEOUT_S)
+        one.close()
+
+
+def test_a_peer_that_takes_no_stream_gets_its_tiles_by_messages() -> None:
+    zero, one = (ZmqTransport(rank, 2, "secret") for rank in range(2))
+    with closing(zero), closing(one), socket.create_server((LOOPBACK, 0)) as taken:
+        where, key, _ = parts(one)
+        zero.connect([zero.endpoint, f"{where}#{key}:{taken.getsockname()[1]}"])
+        for number in range(3):
+            zero.send(1, b"", memoryview(body(LEAST, number)), 0)
+        assert [each.payload for each in arrivals(zero, one, 3)] == [body(LEAST, number) for number in range(3)]
+
+
+def test_a_tile_whose_stream_does_not_come_back_is_an_error_with_the_rank(clocked: Clocked) -> None:
+    clocked.streams.hold(2, Held(b"0000", memoryview(bytearray(9)), 9))
+    clocked.streams.read(lambda _peer, _message: None)
+    assert clocked.streams.wait_s(None) == 1.0
+    clocked.now = PATIENCE_S + 1
+    with pytest.raises(RunError, match="rank 1: the stream of tiles with rank 2 broke, and cannot be made again"):
+        clocked.streams.read(lambda _peer, _message: None)
+
+
+def test_an_interface_that_cannot_be_bound_is_named() -> None:
+    with pytest.raises(RunError, match=r"no port of 192\.0\.2\.1 could be bound for tiles: .*; see maniple doctor"):
+        TileStreams(zmq.Poller(), 0, 2, "key", "192.0.2.1")
+
+
+def test_the_greeting_is_as_long_as_its_fields() -> None:
+    assert STREAM_GREETING.size == struct.calcsize("<IQ") + 32
