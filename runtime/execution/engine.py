@@ -11,11 +11,11 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from maniple.process.error import RunError
 from maniple.runtime.devices.event import DONE, when_all
 from maniple.runtime.peers.exchange_queue import ExchangeQueue
 from maniple.runtime.peers.peer_queue import HEADER, PeerQueue
 from maniple.runtime.peers.peer_tiles import PeerTiles
+from maniple.runtime.storage.copy_kernels import LOAN_BYTES
 from maniple.runtime.storage.push import note
 from maniple.runtime.transports.transport import Meter
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 DEFAULT_CREDIT_BYTES = 64 << 20
+EARLY_BYTES = 1 << 20
+"""Bound of the bytes that go to a peer before it has released where they belong, and so of those that it keeps."""
 STAGED_BYTES = 256 << 20
 """Bound of the bytes of pinned rows of tiles on their way out, to peers and, apart from these, within the rank."""
 
@@ -38,9 +40,9 @@ class CopyEngine:
     """Moves tiles between this rank's memory and others'.
 
     For each directed pair of ranks both ends hold the same queue of pushes. A push is sent when it is the head of its
-    queue, its source is ready, the receiver has released its destination, and the bytes in flight stay within the
-    credit (a single push may exceed it when nothing else is in flight). Releases and acknowledgements are two
-    counters that ride on every frame; when a peer is about to run out of releases they travel alone:
+    queue, its source is ready, the receiver has released its destination or keeps it until then (`PeerQueue`), and the
+    bytes in flight stay within the credit (a single push may exceed it when nothing else is in flight). Releases and
+    acknowledgements are two counters that ride on every frame; what a peer may wait for goes alone, before a long tile:
 
         rank 0 -> 1   push 0, push 1, push 2 ...      header: pushes of yours that I released, your bytes landed here
         rank 1 -> 0   push 0', (header alone), ...
@@ -60,6 +62,7 @@ class CopyEngine:
         failed: called with the exception that ended the engine.
         local: counts the bytes that go from one memory of this rank to another.
         stepper: gives it turns; None where it has a thread.
+        early_bytes: bound of the bytes that go to one peer before they are released.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class CopyEngine:
         failed: Callable[[BaseException], None],
         local: Meter | None = None,
         stepper: Stepper | None = None,
+        early_bytes: int = EARLY_BYTES,
     ) -> None:
         self.transport = transport
         transport.place = self.place
@@ -79,7 +83,7 @@ class CopyEngine:
         self._exchanges = ExchangeQueue(transport, lambda over: self._command(partial(self._end_exchange, over)))
         self._local = local or Meter()
         self._failed = failed
-        self._peers = {peer: PeerQueue() for peer in range(transport.size) if peer != transport.rank}
+        self._peers = {peer: PeerQueue(early_bytes) for peer in range(transport.size) if peer != transport.rank}
         self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
         self._stepper = stepper
         self._commands: deque[Callable[[], None]] = deque()
@@ -106,10 +110,8 @@ class CopyEngine:
                 if self.tiles.carries(push):
                     self.tiles.line_up(push)
             for arrival in incoming:
-                peer = self._peers[arrival.peer]
                 self._touched[arrival.peer] = None
-                peer.incoming.append(arrival)
-                peer.ungranted.append(arrival)
+                self._peers[arrival.peer].line_up(arrival)
             self._exchanges.line_up(movements)
 
         self._command(enqueue)
@@ -128,13 +130,11 @@ class CopyEngine:
     def place(self, peer: int, size: int, behind: int) -> memoryview | None:
         """Give the destination of a payload that is arriving, where it can be written as it comes; see `Transport`.
 
-        A peer sends only what was released, so nobody reads there any more.
+        Where it was released, nobody reads any more.
         """
-        incoming = self._peers[peer].incoming
-        if behind >= len(incoming):
-            return None
-        arrival = incoming[behind]
-        return arrival.place if arrival.size == size and arrival.movement.left else None
+        queue = self._peers[peer]
+        arrival = queue.incoming[behind] if queue.is_free(behind) else None
+        return arrival.place if arrival is not None and arrival.size == size else None
 
     def close(self) -> None:
         """End the thread; pushes not made are dropped."""
@@ -222,7 +222,8 @@ class CopyEngine:
         """Release the destination of a push."""
         arrival.released = True
         self._touched[arrival.peer] = None
-        self._peers[arrival.peer].grant()
+        for early, payload in self._peers[arrival.peer].grant():
+            self._take(early, payload)
 
     def _go(self, push: Outgoing) -> None:
         """Set a push out: its source is there, or will be after what the movement comes after."""
@@ -314,20 +315,17 @@ class CopyEngine:
         ticket, payload = delivery.header[HEADER.size :], delivery.payload
         if payload is None and not ticket:
             return
-        size = None if payload is None else payload.nbytes
-        if not peer.incoming or size not in {None, peer.incoming[0].size}:
-            wanted = f"{peer.incoming[0].size} bytes" if peer.incoming else "no push"
-            raise RunError(f"rank {delivery.peer} sent a tile of {size} bytes; expected {wanted}")
-        if not peer.incoming[0].movement.left:
-            raise RunError(f"rank {delivery.peer} sent a tile before its destination was released")
-        arrival = peer.incoming.popleft()
-        peer.received += 1
-        if not arrival.on_device:
-            peer.received_bytes += arrival.size
-        if payload is None:
+        arrival = peer.take(delivery.peer, payload)
+        if arrival is not None and payload is not None:
+            self._take(arrival, payload)
+        elif arrival is not None:
             self._land_from_peer(arrival, ticket)
-        else:
-            self._land(arrival, payload)
+
+    def _take(self, arrival: Incoming, payload: memoryview) -> None:
+        """Land a tile whose destination is released."""
+        if not arrival.on_device:
+            self._peers[arrival.peer].received_bytes += arrival.size
+        self._land(arrival, payload)
 
     def _land_from_peer(self, arrival: Incoming, ticket: bytes) -> None:
         """Copy a tile out of its place in a ring of its sender."""
@@ -370,15 +368,17 @@ class CopyEngine:
 
     def _pump(self, number: int, peer: PeerQueue) -> None:
         """Send every push that may go."""
-        while peer.outgoing and peer.outgoing[0].ready and peer.sent < peer.allowed:
+        while peer.outgoing and peer.outgoing[0].ready:
             push = peer.outgoing[0]
             in_flight = peer.sent_bytes - peer.landed_bytes
-            if in_flight and in_flight + push.size > self.credit_bytes:
+            beyond = in_flight and in_flight + push.size > self.credit_bytes
+            if beyond or not peer.may_send(push.size, early=not self.tiles.carries(push)):
                 return
+            if push.size >= LOAN_BYTES:  # a long tile's header is heard when all of it is there: the peer would wait
+                self._tell(number, peer)
             peer.outgoing.popleft()
             push.ready = False
-            peer.sent += 1
-            peer.sent_bytes += push.size
+            peer.send(push.size)
             self.peak_in_flight = max(self.peak_in_flight, in_flight + push.size)
             header, gone = peer.header(self.tiles.given(number)), partial(self._one_less, push.movement)
             if self.tiles.carries(push):

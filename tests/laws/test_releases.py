@@ -22,7 +22,6 @@ from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.execution.ready_queue import LiveRegion, ReadyQueue
 from maniple.runtime.lanes import movement_binding
 from maniple.runtime.machine.world_machine import host_machine
-from maniple.runtime.peers.peer_queue import HEADER
 from maniple.runtime.transports.transport import Delivery
 
 # How long a test waits for what must not happen.
@@ -171,7 +170,7 @@ def test_a_release_that_comes_too_early_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight pushes of 800 bytes with a credit of 2000: while nothing lands, two are under way and no third."""
-    gate, second, third, granted = threading.Event(), threading.Event(), threading.Event(), threading.Event()
+    gate, second, third = threading.Event(), threading.Event(), threading.Event()
     sent: Counter[int] = Counter()
     bind, put = movement_binding.bind_unpack, LoopbackHub.put
 
@@ -185,11 +184,7 @@ def test_a_slow_receiver_holds_the_sender_back(monkeypatch: pytest.MonkeyPatch) 
         return landing
 
     def counted_put(hub: LoopbackHub, peer: int, delivery: Delivery) -> None:
-        if HEADER.unpack(delivery.header)[0] >= 3:
-            granted.set()
-        if delivery.payload is not None:
-            # Releases of three pushes are on their way before the first one holds up the receiver's engine.
-            assert granted.wait(30)
+        if delivery.payload is not None:  # which waits for no release: it may go early
             sent[peer] += 1
             (second if sent[peer] == 2 else third if sent[peer] == 3 else threading.Event()).set()
         put(hub, peer, delivery)

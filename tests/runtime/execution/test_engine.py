@@ -60,10 +60,10 @@ class Script(Transport):
 class Rig:
     """An engine whose loop is run in the test's own thread, one round for each thing the peer says."""
 
-    def __init__(self, credit: int = 100) -> None:
+    def __init__(self, credit: int = 100, early: int = 0) -> None:
         self.script = Script()
         self.failures: list[BaseException] = []
-        self.engine = CopyEngine(self.script, credit, self.failures.append)
+        self.engine = CopyEngine(self.script, credit, self.failures.append, early_bytes=early)
         self.finished: list[int] = []
         self.landed: list[tuple[int, bytes]] = []
 
@@ -262,6 +262,80 @@ def test_a_later_movement_is_released_after_those_before_it() -> None:
     assert rig.landed == [(1, b"a"), (2, b"b")]
 
 
+def test_before_a_long_tile_a_peer_is_told_what_it_may_wait_for() -> None:
+    """The header of a long tile is heard when all of it is there, and the peer's own tile would wait for that."""
+    rig = Rig(credit=10**6)
+    rig.submit(rig.arrival(0, 3), rig.push(1, LOAN_BYTES))
+    assert [(told, payload is None) for told, payload, _ in rig.round(says(1, 0))] == [((1, 0), True), ((1, 0), False)]
+
+
+def test_a_few_bytes_go_before_they_are_released() -> None:
+    rig = Rig(credit=10**6, early=10)
+    rig.submit(*(rig.push(row, 4) for row in range(4)))
+    assert payloads(rig.round()) == [bytes([0]) * 4, bytes([1]) * 4]
+    assert payloads(rig.round(says(1, 4))) == [bytes([2]) * 4]
+    assert rig.round(says(1, 4)) == []
+    assert payloads(rig.round(says(2, 8))) == [bytes([3]) * 4]
+    assert rig.finished == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_tile_that_comes_early_lands_when_its_destination_is_free(*, known: bool) -> None:
+    """Also where the program has not come to the movement yet."""
+    rig = Rig(credit=10**6, early=10)
+    first, second = rig.arrival(1, 4), rig.arrival(2, 4)
+    place = memoryview(bytearray(4))
+    first.incoming[0].place = place
+    if known:
+        rig.submit(first, second, start=False)
+        rig.round()
+    where = rig.script.place
+    assert where is not None
+    assert where(1, 4, 0) is None, "somebody may still read there"
+    rig.round(says(0, 0, b"abcd"), says(0, 0, b"efgh"))
+    assert rig.landed == []
+    if not known:
+        rig.submit(first, second, start=False)
+    rig.engine.start(second, 0)
+    rig.round()
+    assert rig.landed == []
+    rig.engine.start(first, 0)
+    assert rig.round() == [((2, 8), None, 0)], "the peer may send early again"
+    assert (rig.landed, rig.finished, rig.failures) == ([(1, b"abcd"), (2, b"efgh")], [1, 2], [])
+
+
+def test_what_may_come_early_is_released_by_a_message_of_its_own_once_half_of_it_has_come() -> None:
+    rig = Rig(credit=10**6, early=10)
+    rig.submit(rig.arrival(0, 4), rig.arrival(1, 4))
+    assert rig.round() == []
+    assert rig.round(says(0, 0, b"abcd")) == [], "the other one may come as well"
+    assert rig.round(says(0, 0, b"efgh")) == [((2, 8), None, 0)]
+    rig.submit(rig.arrival(2, 4))
+    assert rig.round() == []
+    assert rig.round(says(0, 0, b"ijkl")) == []
+    assert rig.finished == [0, 1, 2]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_more_comes_early_than_is_kept(*, known: bool) -> None:
+    rig = Rig(credit=10**6, early=10)
+    if known:
+        rig.submit(*(rig.arrival(row, 4) for row in range(3)), start=False)
+    for body in (b"abcd", b"efgh", b"ijkl"):
+        rig.round(says(0, 0, body))
+    wanted = "before its destination was released" if known else "of 4 bytes; expected no push"
+    assert [str(error) for error in rig.failures] == [f"rank 1 sent a tile {wanted}"]
+    assert rig.landed == []
+
+
+def test_a_tile_that_came_early_with_another_size_ends_the_engine() -> None:
+    rig = Rig(early=10)
+    rig.round(says(0, 0, b"abcd"))
+    rig.submit(rig.arrival(0, 3))
+    rig.round()
+    assert [str(error) for error in rig.failures] == ["rank 1 sent a tile of 4 bytes; expected 3 bytes"]
+
+
 def test_a_collective_folds_what_landed_and_sends_the_fold_on() -> None:
     rig = Rig()
     movement = rig.movement(5)
@@ -350,7 +424,7 @@ def test_closing_ends_the_thread_without_a_failure() -> None:
 Plan = list[tuple[int, int, int]]  # sender, receiver, size of every push, in program order
 
 
-def exchange(size: int, plan: Plan, credit: int, seed: int) -> dict[int, bytes]:
+def exchange(size: int, plan: Plan, credit: int, seed: int, early: int = 0) -> dict[int, bytes]:
     """Run a plan on real engines over a shuffled hub; every rank starts its movements in an order of its own."""
     hub = LoopbackHub(size, shuffle=seed)
     failed, all_done = threading.Event(), threading.Event()
@@ -370,7 +444,7 @@ def exchange(size: int, plan: Plan, credit: int, seed: int) -> dict[int, bytes]:
             if not left[0]:
                 all_done.set()
 
-    engines = [CopyEngine(hub.endpoint(rank), credit, note) for rank in range(size)]
+    engines = [CopyEngine(hub.endpoint(rank), credit, note, early_bytes=early) for rank in range(size)]
     try:
         for rank, engine in enumerate(engines):
             engine.begin()
@@ -413,12 +487,13 @@ pairs = st.integers(0, 2).flatmap(lambda a: st.sampled_from([b for b in range(3)
     st.lists(st.tuples(pairs, st.integers(1, 60)), min_size=1, max_size=30),
     st.sampled_from([1, 16, 64, 10**6]),
     st.integers(0, 99),
+    st.sampled_from([0, 1, 50, 10**6]),
 )
 def test_whatever_was_sent_lands_whole_whatever_the_credit(
-    pushes: list[tuple[tuple[int, int], int]], credit: int, seed: int
+    pushes: list[tuple[tuple[int, int], int]], credit: int, seed: int, early: int
 ) -> None:
     plan = [(a, b, size) for (a, b), size in pushes]
-    landed = exchange(3, plan, credit, seed)
+    landed = exchange(3, plan, credit, seed, early)
     assert landed == {number: bytes([number]) * size for number, (_, _, size) in enumerate(plan)}
 
 
