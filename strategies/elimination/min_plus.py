@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from maniple.process.compilation.compiled import kernel
+from maniple.process.compilation.compiled import inner, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,8 @@ __all__: list[str] = []
 
 Costs = npt.NDArray[np.float64]
 Choices = npt.NDArray[np.int64]
+TRIED = 8
+"""So many choices between two say what these are to be had for, before all others are looked at."""
 
 
 @final
@@ -79,18 +81,54 @@ def add_up(operators: tuple[int, ...], tables: Sequence[Table[Costs]]) -> Costs:
 def least_between(before: Costs, after: Costs) -> tuple[Choices, Costs]:
     """For each first and last choice the best one between them, the first of equals, and the cost of it.
 
+    A choice between is not looked at for a first one whose every last one is known to be had for less: by what it costs
+    from the first and what it costs least to any last. For operators on many processors few are left.
+
     Args:
         before: [first, between].
         after: [between, last].
     """
-    shape = before.shape[0], after.shape[1]
-    best, least = np.zeros(shape, dtype=np.int64), np.empty(shape)
-    for first in range(before.shape[0]):
-        for last in range(after.shape[1]):
-            least[first, last] = before[first, 0] + after[0, last]
-        for middle in range(1, before.shape[1]):
-            for last in range(after.shape[1]):
-                cost = before[first, middle] + after[middle, last]
-                if cost < least[first, last]:
-                    least[first, last], best[first, last] = cost, middle
+    firsts, count, lasts = before.shape[0], before.shape[1], after.shape[1]
+    best, least = np.empty((firsts, lasts), dtype=np.int64), np.empty((firsts, lasts))
+    fewest, row, place = np.empty(count), np.empty(lasts), np.empty(lasts)
+    for middle in range(count):
+        fewest[middle] = after[middle].min()
+    for first in range(firsts):
+        bound = _bound(before[first], after, fewest, row)
+        row[:], place[:] = np.inf, 0.0
+        for middle in range(count):
+            own, number = before[first, middle], float(middle)
+            if own + fewest[middle] > bound:
+                continue
+            # Both are written in any case, and as numbers of one size: so compilers take several at a time.
+            for last in range(lasts):
+                cost = own + after[middle, last]
+                better = cost < row[last]
+                row[last] = cost if better else row[last]
+                place[last] = number if better else place[last]
+        for last in range(lasts):
+            least[first, last], best[first, last] = row[last], int(place[last])
     return best, least
+
+
+@inner
+def _bound(before: Costs, after: Costs, fewest: Costs, row: Costs) -> float:
+    """What every last choice is to be had for at most, by the best few between, each taken for who is worst off."""
+    row[:] = np.inf
+    worst, place, least = np.inf, -1, np.inf
+    for middle in range(len(before)):
+        if before[middle] + fewest[middle] < least:
+            place, least = middle, before[middle] + fewest[middle]
+    for _ in range(TRIED):
+        if place < 0:
+            break
+        highest, at = -np.inf, 0
+        for last in range(len(row)):
+            row[last] = min(row[last], before[place] + after[place, last])
+            if row[last] > highest:
+                highest, at = row[last], last
+        worst, place, least = highest, -1, highest
+        for middle in range(len(before)):
+            if before[middle] + after[middle, at] < least:
+                place, least = middle, before[middle] + after[middle, at]
+    return worst

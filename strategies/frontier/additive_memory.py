@@ -181,15 +181,14 @@ class AdditiveMemory:
         """By memory this user's equal part of a weight: its value, its gradient, and what an optimizer keeps."""
         itemsize, sharing = self._itemsize(tensor), self._operators.sharing(tensor)
         held = [] if home is None else [(home.held[:, 0], home.held)]
-        lives = self._hull(held)
-        if home is not None and home.home.plan.copy == "pass":
-            passing: npt.NDArray[np.float64] = itemsize * (2 + self._operators.states) * _volumes(lives)
-            return passing
+        lives = _volumes(self._hull(held))
         used = [(self._operators.memory_of[use.processors], use.shape.boxes) for use in placed.of(_value(place))]
         given = placed.of(("gradient", "operand", place))
-        total = _volumes(self._hull([*held, *used]))
+        plan = None if home is None else home.home.plan
+        total = lives if plan is not None and plan.copy == "pass" else _volumes(self._hull([*held, *used]))
         if given:
-            total = total + self._contributed(given) + self._operators.states * _volumes(lives)
+            sums = lives if plan is not None and plan.sums == "home" else self._contributed(given)
+            total = total + sums + self._operators.states * lives
         found: npt.NDArray[np.float64] = itemsize * total / sharing
         return found
 
@@ -201,15 +200,17 @@ class AdditiveMemory:
         lives = _volumes(self._hulls_of_all(held, count))
         used = [use.used for form in forms for use in form.of(_value(place))]
         total = _volumes(self._hulls_of_all([*held, *used], count))
+        if home is not None:
+            total = np.where(home.passing[:, None], lives, total)
         for form in forms:
             given = form.of(("gradient", "operand", place))
             if given:
-                more = total + self._all_contributed(given, count) + self._operators.states * lives
+                sums = self._all_contributed(given, count)
+                if home is not None:
+                    sums = np.where(home.summed[:, None], lives, sums)
+                more = total + sums + self._operators.states * lives
                 total = np.where(form.there[:, None], more, total)
         found: npt.NDArray[np.float64] = itemsize * total / self._operators.sharing(tensor)
-        if home is not None and home.passing.any():
-            passing = itemsize * (2 + self._operators.states) * lives
-            found = np.where(home.passing[:, None], passing, found)
         return found
 
     def _all_instances(self, uses: Sequence[UseTable], count: int) -> npt.NDArray[np.float64]:

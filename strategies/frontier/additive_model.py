@@ -121,6 +121,25 @@ def additive_model(
     return model, terms.cost, SharedWeights(model, terms.cost, terms.memory, terms.prices)
 
 
+def model_of_times(problem: Problem, space: Space, choices: Sequence[Sequence[Choice]]) -> Model:
+    """The model of a graph in which nothing takes memory: its fastest assignment is that of the whole model.
+
+    Args:
+        problem: the graph and the machine.
+        space: the graph's space.
+        choices: of every operator those that are compared. None is computed again, which is never faster.
+    """
+    terms = Terms(AdditiveCost(problem, space, choices, at_once=True), (False,) * len(choices))
+    times: dict[int, Term] = {}
+
+    def timed(ticks: npt.NDArray[np.int64]) -> Term:
+        # The array stays in the term, so its identity tells what is alike.
+        return times.setdefault(id(ticks), (np.zeros_like(ticks), ticks))
+
+    own = tuple(timed(terms.own_ticks(number)) for number in range(len(choices)))
+    return Model(own, {pair: timed(terms.edge_ticks(pair)) for pair in terms.cost.edges})
+
+
 @final
 class Terms:
     """The terms of a model, made as they are asked for; what is alike shares.
@@ -137,6 +156,23 @@ class Terms:
         self._may, self._turns = may, turns
         self._own: dict[object, Term] = {}
         self._edges: dict[object, Term] = {}
+        self._own_ticks: dict[object, npt.NDArray[np.int64]] = {}
+        self._edge_ticks: dict[object, npt.NDArray[np.int64]] = {}
+
+    def own_ticks(self, number: int) -> npt.NDArray[np.int64]:
+        """The nanoseconds of an operator whose results are kept, by choice and home."""
+        kind = self.cost.kind(number)
+        if kind not in self._own_ticks:
+            self._own_ticks[kind] = self.prices.ticks(number)
+        return self._own_ticks[kind]
+
+    def edge_ticks(self, pair: tuple[int, int]) -> npt.NDArray[np.int64]:
+        """The nanoseconds of what goes between two operators whose results are kept, by choice of both."""
+        seconds = self.cost.edge(*pair)
+        # The cost's table stays, so its identity tells alike edges.
+        if id(seconds) not in self._edge_ticks:
+            self._edge_ticks[id(seconds)] = np.rint(seconds / NS * self._turns.rounds).astype(np.int64)
+        return self._edge_ticks[id(seconds)]
 
     def own(self, number: int) -> Term:
         """The bytes and nanoseconds of an operator, by choice and home."""
@@ -163,7 +199,7 @@ class Terms:
     def _edge(self, writer: int, reader: int) -> Term:
         cost, rounds = self.cost, self._turns.rounds
         size = self.memory.edge_bytes(writer, reader)
-        tick = np.rint(cost.edge(writer, reader) / NS * rounds).astype(np.int64)
+        tick = self.edge_ticks((writer, reader))
         if self._may[writer]:
             once_more = np.rint(cost.edge_again(writer, reader) / NS * rounds).astype(np.int64)
             operands = [operand for _, operand, _ in cost.operators.ends(writer, reader)]

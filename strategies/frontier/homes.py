@@ -6,9 +6,16 @@
     where used    each part at all who use it                        nothing to gather; states and updates several times
     passing       spread, and whole only while it is used            gathered twice; neither its value nor its gradient
                                                                      stays whole anywhere
+    summed        spread; gradients of micro-batches add up there    each is sent, not their sum, which is whole nowhere
+    gathered      as passing, but gradients add up where they are    each micro-batch gathers it twice, and the sum is
+                  computed                                           sent once
 
-They are those of ZeRO's stages 1, 0 and 3 (`operators/plan/sharding.py`). A weight that several operators use lives
-where its default home is.
+They are those of ZeRO's stages 1, 0, 3 and 2 (`operators/plan/sharding.py`), and stage 3 with the sums of stage 1. So
+in the first a weight is whole at all who use it, and an optimizer's state is not: it is spread apart from the weight.
+The last two are there for micro-batches alone. A weight that several operators use lives where its default home is.
+
+What is read of a weight may also be kept for a step (`copy="step"`). That is no home here: by the model it is gathered
+as often as what is spread, and held beside its home, where what is kept is one instance with it.
 """
 
 from __future__ import annotations
@@ -18,8 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.operators.rules.configuration import WeightPlan
-from maniple.strategies.optcnn.home_table import PASSING, SPREAD, WHERE_USED
+from maniple.operators.rules.configuration import Copy, Sums, WeightPlan
+from maniple.strategies.optcnn.home_table import GATHERED, PASSING, SPREAD, SUMMED, WHERE_USED
 
 if TYPE_CHECKING:
     from maniple.operators.plan.weight_home import Users
@@ -31,6 +38,12 @@ __all__: list[str] = []
 
 Weights = list[tuple[int, "HomeBoxes"]]
 """The weights of an operator, and where each lives."""
+WORKING: dict[int, tuple[Copy, Sums]] = {
+    PASSING: ("pass", "home"),
+    SUMMED: ("kept", "home"),
+    GATHERED: ("pass", "use"),
+}
+"""Of the homes that are spread how long what is read is there, and where gradients of micro-batches add up."""
 
 
 def homes_of(operators: PlacedOperators, number: int, choice: Choice) -> dict[int, Weights]:
@@ -70,7 +83,8 @@ def weight_plan(operators: PlacedOperators, tensor: int, number: int, choice: Ch
         return used
     if operators.plan_free.tensors[tensor].kind != "parameter":
         return None
-    return replace(operators.home(tensor, (number,), (choice,)).home.plan, copy="pass", sums="home")
+    copy, sums = WORKING[home]
+    return replace(operators.home(tensor, (number,), (choice,)).home.plan, copy=copy, sums=sums)
 
 
 def plan_where_used(users: Users) -> WeightPlan | None:

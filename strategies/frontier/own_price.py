@@ -20,7 +20,7 @@ from maniple.regions.columns.boxes import HIGH, LOW
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.frontier.homes import homes_of
 from maniple.strategies.optcnn.choice_table import no_launch
-from maniple.strategies.optcnn.home_table import HOMES, NO_TURN, SPREAD, home_tables, tiles_of
+from maniple.strategies.optcnn.home_table import HOMES, HOMES_IN_PARTS, NO_TURN, PASSING, SPREAD, home_tables, tiles_of
 from maniple.strategies.simulation.at_home.home_launch import kernel_at_home
 from maniple.strategies.simulation.plan_free_step import RegionKey
 
@@ -82,6 +82,11 @@ class OwnPrices:
         self._homes: dict[tuple[int, int], list[HomeTable]] = {}
         self._synchronised: dict[tuple[int, int, int], Rates] = {}
 
+    @property
+    def count(self) -> int:
+        """How many homes a weight may have."""
+        return HOMES_IN_PARTS if self._turns.micro_batches > 1 else HOMES
+
     def price(self, number: int) -> Term:
         """The bytes and nanoseconds of an operator, by choice and home.
 
@@ -90,17 +95,27 @@ class OwnPrices:
         """
         if not self._operators.runs_nothing:
             return single_price(self._cost, self._memory, number, self._turns)
-        tick = np.zeros((self._tables.count(number), HOMES), dtype=np.int64)
+        return self.sizes(number), self.ticks(number)
+
+    def ticks(self, number: int) -> npt.NDArray[np.int64]:
+        """The nanoseconds of an operator, by choice and home.
+
+        Args:
+            number: the operator.
+        """
+        if not self._operators.runs_nothing:
+            return single_price(self._cost, self._memory, number, self._turns)[1]
+        tick = np.zeros((self._tables.count(number), self.count), dtype=np.int64)
         weights = self._operators.weights(number)
-        moved = [self._moved_ns(number, weights, home) for home in range(HOMES)]
+        moved = [self._moved_ns(number, weights, home) for home in range(self.count)]
         if self._operators.needs(number):
             total = self._tables.own_ns(number) * self._turns.rounds
             for tensor in weights:
                 total = total + self._synchronised_ns(number, tensor, SPREAD)
             tick += np.rint(total * NS / NS).astype(np.int64)[:, None]
-        for home in range(HOMES):
+        for home in range(self.count):
             tick[:, home] += np.rint(moved[home] - moved[SPREAD]).astype(np.int64)
-        return self.sizes(number), tick
+        return tick
 
     def sizes(self, number: int, *, again: bool = False) -> npt.NDArray[np.int64]:
         """The bytes of an operator, by choice and home.
@@ -110,7 +125,7 @@ class OwnPrices:
             again: whether its results are computed again.
         """
         weights, found = self._operators.weights(number), []
-        for home in range(HOMES):
+        for home in range(self.count):
             homes: Tabled = [(tensor, self.homes(number, tensor)[home]) for tensor in weights]
             found.append(self._memory.all_bytes(number, homes, again=again))
         return np.stack(found, axis=1)
@@ -146,7 +161,8 @@ class OwnPrices:
             firsts = places.first(table.split[rows], table.number[rows])
             used = starts, tiles_of(bounds), firsts, places.replicas, places.processors
             info, turn = self._plan_free.tensors[tensor], self._operators.turn(tensor)
-            kinds = 1 if self._operators.sharing(tensor) > 1 else HOMES if info.kind == "parameter" else HOMES - 1
+            kinds = self.count if info.kind == "parameter" else PASSING  # a buffer has only those before
+            kinds = 1 if self._operators.sharing(tensor) > 1 else kinds
             memory_of = self._operators.memory_of
             self._homes[key] = home_tables(info.shape, used, memory_of, NO_TURN if turn is None else turn, kinds)
         return self._homes[key]
@@ -181,7 +197,9 @@ class OwnPrices:
         for form in tables.forms(number):
             contributes |= form.there & bool(form.of(gradient))
         if contributes.any():
-            added = tables.flows.between_ns(layout, given, lives) + self._updated_ns(number, tensor, home)
+            # Those of each micro-batch go home by themselves, or their sum does.
+            often = np.where(home.summed, self._turns.micro_batches, 1)
+            added = tables.flows.between_ns(layout, given, lives) * often + self._updated_ns(number, tensor, home)
             total = np.where(contributes, total + added, total)
         part: Rates = total / self._operators.sharing(tensor)
         return part

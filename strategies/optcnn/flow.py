@@ -29,24 +29,27 @@ import numpy as np
 from maniple.process.compilation.compiled import inner, kernel
 from maniple.process.inventory import available_cores
 from maniple.regions.columns import boxes
-from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
+from maniple.regions.columns.boxes import AXES, HIGH, LOW, Boxes
 from maniple.regions.columns.validity import READ
 from maniple.runtime.schedule.network import ENGINE, LINE, Column, Network, Rates, Wires
+from maniple.strategies.optcnn.cut_shares import ROUNDING, CutTable, overlap
+from maniple.strategies.optcnn.host_flow import add_by_host, ends_of, is_known
 from maniple.strategies.simulation.region_cache import NOWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.optcnn.cut_shares import Cuts, Shares
+    from maniple.strategies.optcnn.host_flow import Ends
     from maniple.strategies.optcnn.use_table import BoxLists
     from maniple.strategies.simulation.region_cache import Use
 
 __all__: list[str] = []
 
-Shares = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-"""Boxes labelled by processor, in shares of a region's extents."""
 Spans = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-ROUNDING = 1e-12
+NOTHING = -1.0
+"""Stands for no time in a table whose 0 says that it is not known."""
 TOGETHER = 4096
 """So many pairs of cuts one thread looks at."""
 Layout = tuple[tuple[int, ...], int]
@@ -71,10 +74,8 @@ class Flows:
         self._wires, self._copying = network.wires, network.copies
         memory_of = np.asarray([processor.memory for processor in machine.processors], dtype=np.int64)
         self._folders = memory_of, 1e9 * network.rooflines.launch_s, 1e9 / network.rooflines.bandwidth
-        self._numbers: dict[bytes, int] = {}
-        self._shares: Shares = np.empty((64, WIDTH))
-        self._alike: Column = np.empty(64, dtype=np.int64)  # of each share the first of its cut that is the same box
-        self._starts: Column = np.zeros(64, dtype=np.int64)  # of each cut in the table of shares, and of the next one
+        self._ends = ends_of(network.wires)
+        self._cuts = CutTable(network.wires[7][memory_of])
         self._times: dict[Layout, tuple[Spans, Spans]] = {}
 
     def find_made_and_read(self, uses: Sequence[Use]) -> tuple[Boxes, list[Boxes]]:
@@ -100,7 +101,7 @@ class Flows:
             shape: the region's.
             table: boxes by processor.
         """
-        return self._number(_shares(shape, table, np.argsort(table[:, LOW], kind="stable")))
+        return self._cuts.number(_shares(shape, table, np.argsort(table[:, LOW], kind="stable")))
 
     def cut_all(self, shape: tuple[int, ...], lists: BoxLists) -> Column:
         """The number of each cut of some, see `cut`.
@@ -110,24 +111,8 @@ class Flows:
             lists: of each cut the boxes by processor.
         """
         shares = _shares(shape, lists.boxes, np.lexsort((lists.boxes[:, LOW], lists.owner)))
-        cuts = [self._number(shares[first:last]) for first, last in pairwise(lists.starts.tolist())]
+        cuts = [self._cuts.number(shares[first:last]) for first, last in pairwise(lists.starts.tolist())]
         return np.asarray(cuts, dtype=np.int64)
-
-    def _number(self, shares: Shares) -> int:
-        """The number of a cut."""
-        count = len(self._numbers)
-        number = self._numbers.setdefault(shares.tobytes(), count)
-        if number == count:
-            first = int(self._starts[count])
-            last = first + len(shares)
-            while last > len(self._shares):
-                self._shares = np.concatenate([self._shares, np.empty_like(self._shares)])
-                self._alike = np.concatenate([self._alike, np.empty_like(self._alike)])
-            if count + 2 > len(self._starts):
-                self._starts = np.concatenate([self._starts, np.zeros_like(self._starts)])
-            self._shares[first:last], self._starts[count + 1] = shares, last
-            _find_alike(self._shares[first:last], self._alike[first:last])
-        return number
 
     def times_ns(self, layout: Layout, sources: Sequence[int] | Column, targets: Sequence[int] | Column) -> Spans:
         """The nanoseconds from each of some cuts of a region, as it is made, to each of others, as it is read.
@@ -153,10 +138,10 @@ class Flows:
         arranged = _arrange(layout if self._copying else ANY)
         moving, always = self._tables(layout if self._copying else ANY)
         found, size = np.empty(len(sources)), float(itemsize * prod(shape))
-        given = self._wires, self._folders, arranged, self._shares, self._starts, self._alike
+        network, cuts = (self._wires, self._folders, self._ends), self._cuts.columns
 
         def fill(part: slice) -> None:
-            _fill(*given, sources[part], targets[part], size, moving, always, found[part])
+            _fill(network, arranged, cuts, sources[part], targets[part], size, moving, always, found[part])
 
         parts = [slice(first, first + TOGETHER) for first in range(0, len(sources), TOGETHER)]
         if len(parts) > 1 and self._cores > 1:  # two that are asked for the same pair write the same
@@ -168,11 +153,15 @@ class Flows:
         return found
 
     def _tables(self, layout: Layout) -> tuple[Spans, Spans]:
-        """The nanoseconds of a byte and those of any size from each cut to each, as far as they are known."""
-        known = self._times.get(layout) or (np.full((0, 0), np.nan), np.full((0, 0), np.nan))
-        if len(known[0]) < len(self._numbers):
-            more = 2 * len(self._numbers) - len(known[0])
-            moving, always = (np.pad(table, (0, more), constant_values=np.nan) for table in known)
+        """The nanoseconds of a byte and those of any size from each cut to each, as far as they are known.
+
+        What is not known is 0, of which no memory is taken before it is written; what is known to be 0 is NOTHING.
+        """
+        known = self._times.get(layout) or (np.zeros((0, 0)), np.zeros((0, 0)))
+        count = len(known[0])
+        if count < len(self._cuts):
+            moving, always = (np.zeros((2 * len(self._cuts), 2 * len(self._cuts))) for _ in known)
+            moving[:count, :count], always[:count, :count] = known
             known = self._times[layout] = moving, always
         return known
 
@@ -218,12 +207,9 @@ def _lacking(table: Boxes, held: Boxes, memory_of: Column) -> Boxes:
 
 @kernel
 def _fill(
-    wires: Wires,
-    folders: Folders,
+    network: tuple[Wires, Folders, Ends],
     layout: Rates,
-    shares: Shares,
-    starts: Column,
-    alike: Column,
+    cuts: Cuts,
     sources: Column,
     targets: Column,
     size: float,
@@ -234,21 +220,21 @@ def _fill(
     """Write the nanoseconds from each of some cuts of a region to one of others, and keep what was not known.
 
     Args:
-        wires: the links.
-        folders: the processors.
+        network: the links, the processors, and the ends of routes between hosts.
         layout: see `_arrange`.
-        shares: the boxes of all cuts.
-        starts: of each cut its first box; the next one's is one past its last.
-        alike: of each box the first of its cut that is the same.
+        cuts: all cuts.
         sources: the numbers of those that are made.
         targets: the numbers of those that are read.
         size: the bytes of the region.
-        moving: by both cuts the nanoseconds of a byte of a region; NaN where they are not known.
-        always: by both cuts the nanoseconds whatever its size is.
+        moving: by both cuts the nanoseconds of a byte of a region; 0 where they are not known.
+        always: by both cuts the nanoseconds whatever its size is; the same.
         found: by pair the nanoseconds of this region.
     """
+    wires, folders, ends = network
+    starts = cuts[1]
     loads, copied = np.zeros(len(wires[2])), np.zeros(len(wires[4]))
     folding, begun = np.zeros(len(folders[0])), np.zeros(len(folders[0]))
+    leaving, coming = np.zeros(len(copied)), np.zeros(len(copied))
     most = 1
     for row in range(len(sources)):
         most = max(most, starts[sources[row] + 1] - starts[sources[row]])
@@ -260,16 +246,19 @@ def _fill(
     for row in range(len(sources)):
         source, target = sources[row], targets[row]
         # Another thread that finds the same may have written one and not the other yet.
-        if np.isnan(moving[source, target]) or np.isnan(always[source, target]):
-            made, read = shares[starts[source] : starts[source + 1]], shares[starts[target] : starts[target + 1]]
-            same = alike[starts[source] : starts[source + 1]], alike[starts[target] : starts[target + 1]]
+        if moving[source, target] == 0.0 or always[source, target] == 0.0:
             loads[:], copied[:], folding[:], begun[:] = 0.0, 0.0, 0.0, 0.0
-            latency = _add_loads(
-                wires, folders, layout, made, read, same, overlaps, copies, loads, copied, folding, begun
-            )
-            moving[source, target] = _busiest(wires, loads, copied) + folding.max()
-            always[source, target] = 1e9 * latency + begun.max()
-        found[row] = moving[source, target] * size + always[source, target]
+            if not copies and is_known(ends, cuts, source, target):
+                added = loads, folding, begun, leaving, coming
+                latency = add_by_host(wires, folders, ends, cuts, source, target, added)
+            else:
+                latency = _add_loads(
+                    wires, folders, layout, cuts, source, target, overlaps, copies, loads, copied, folding, begun
+                )
+            each, once = _busiest(wires, loads, copied) + folding.max(), 1e9 * latency + begun.max()
+            moving[source, target] = each if each > 0.0 else NOTHING
+            always[source, target] = once if once > 0.0 else NOTHING
+        found[row] = max(moving[source, target], 0.0) * size + max(always[source, target], 0.0)
 
 
 @inner
@@ -277,9 +266,9 @@ def _add_loads(
     wires: Wires,
     folders: Folders,
     layout: Rates,
-    made: Shares,
-    read: Shares,
-    same: tuple[Column, Column],
+    cuts: Cuts,
+    source_cut: int,
+    target_cut: int,
     overlaps: Spans,
     copies: bool,  # noqa: FBT001  (compiled functions take positional arguments)
     loads: Rates,
@@ -288,22 +277,25 @@ def _add_loads(
     begun: Rates,
 ) -> float:
     """Add up the shares on each link, what each memory copies and what each processor folds; gives the latency."""
+    boxes, edges, alike = cuts[0], cuts[1], cuts[2]
+    made, mine = boxes[edges[source_cut] : edges[source_cut + 1]], alike[edges[source_cut] : edges[source_cut + 1]]
+    read, theirs = boxes[edges[target_cut] : edges[target_cut + 1]], alike[edges[target_cut] : edges[target_cut + 1]]
     starts, links, latencies = wires[0], wires[1], wires[2]
     memory_of, launch, byte = folders
     longest, first = 0.0, 0
     overlaps[: len(made), : len(read)] = -1.0  # of boxes that are the same they are found once
     for target in range(len(read)):
         by = int(read[target, 0])
-        to, whole, given = memory_of[by], _overlap(read, target, read, target), 0.0
+        to, whole, given = memory_of[by], overlap(read, target, read, target), 0.0
         # What ends before this target begins ends before all later ones, too.
         while first < len(made) and made[first, HIGH] <= read[target, LOW]:
             first += 1
         for source in range(first, len(made)):
             if made[source, LOW] >= read[target, HIGH]:
                 break
-            one, other = same[0][source], same[1][target]
+            one, other = mine[source], theirs[target]
             if overlaps[one, other] < 0.0:
-                overlaps[one, other] = _overlap(made, one, read, other)
+                overlaps[one, other] = overlap(made, one, read, other)
             shared = overlaps[one, other]
             given += shared
             at = memory_of[int(made[source, 0])]
@@ -320,38 +312,6 @@ def _add_loads(
             folding[by] += (given + whole) * byte[by]
             begun[by] += launch[by]
     return longest
-
-
-@kernel
-def _find_alike(shares: Shares, alike: Column) -> None:
-    """Write of each box the first one that is the same, whoever has it."""
-    for row in range(len(shares)):
-        alike[row] = row
-        for other in range(row):
-            if alike[other] == other and _same(shares, other, row):
-                alike[row] = other
-                break
-
-
-@inner
-def _same(shares: Shares, one: int, other: int) -> bool:
-    """Whether two boxes are the same."""
-    equal = True
-    for column in range(LOW, WIDTH):
-        equal &= shares[one, column] == shares[other, column]
-    return equal
-
-
-@inner
-def _overlap(a: Shares, i: int, b: Shares, j: int) -> float:
-    """The share of a region that two boxes have in common."""
-    product = 1.0
-    for axis in range(AXES):
-        span = min(a[i, HIGH + axis], b[j, HIGH + axis]) - max(a[i, LOW + axis], b[j, LOW + axis])
-        if span <= ROUNDING:
-            return 0.0
-        product *= span
-    return product
 
 
 @inner
@@ -371,7 +331,8 @@ def _busiest(wires: Wires, loads: Rates, copied: Rates) -> float:
     """The nanoseconds of the busiest link or, where processors copy, processor."""
     busiest = 0.0
     for link in range(len(loads)):
-        busiest = max(busiest, 1e9 * loads[link] / wires[3][link])
+        if loads[link] > 0.0:
+            busiest = max(busiest, 1e9 * loads[link] / wires[3][link])
     for memory in range(len(copied)):
         if wires[4][memory] != ENGINE:
             busiest = max(busiest, 1e9 * copied[memory] / wires[5][memory])

@@ -6,6 +6,8 @@ What `operators/plan/weight_home.py` and `frontier/homes.py` say of one choice, 
     spread       in place, where one processor uses each of the tiles; else cut over all who use it
     where used   each tile at all who use it, where these are equally many, and more than one
     passing      as spread, and whole only while it is used, wherever there is a home where it is used
+    summed       there, too, as spread; gradients of micro-batches add up at home
+    gathered     there, too, as passing; gradients of micro-batches add up where they are computed
 """
 
 # pyright: reportArgumentType=false, reportReturnType=false
@@ -13,7 +15,7 @@ What `operators/plan/weight_home.py` and `frontier/homes.py` say of one choice, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 NO_TURN = -1
-SPREAD, WHERE_USED, PASSING = range(3)
+SPREAD, WHERE_USED, PASSING, SUMMED, GATHERED = range(5)
 """The numbers of the homes."""
-HOMES = 3
+HOMES, HOMES_IN_PARTS = 3, 5
+"""How many there are, the first ones, for a batch that is not cut, and for micro-batches: where gradients do not add up
+the last two are as the first and the third."""
 
 
 @final
@@ -46,12 +50,14 @@ class HomeTable:
     Args:
         there: by choice, whether it is another one than the first, which stands for it where it is not.
         passing: by choice, whether the weight is whole only while it is used.
+        summed: by choice, whether gradients of micro-batches add up at home.
         blocks: by choice, what each task of its update has.
         colors: by box, the number of the block; the same for replicas.
     """
 
     there: Mask
     passing: Mask
+    summed: Mask
     blocks: BoxLists
     colors: Column
 
@@ -69,10 +75,16 @@ def home_tables(shape: tuple[int, ...], used: Used, memory_of: Column, turn: int
     extents = np.asarray(shape, dtype=np.int64)
     spread = _table(extents, used, memory_of, turn, SPREAD)
     if kinds == 1:
-        return [spread, spread, spread]
-    there = _table(extents, used, memory_of, turn, WHERE_USED)
-    passing = HomeTable(there.there, there.there, spread.blocks, spread.colors)
-    return [spread, there, passing if kinds == HOMES else spread]
+        return [spread] * HOMES_IN_PARTS
+    used_at = _table(extents, used, memory_of, turn, WHERE_USED)
+    there, nowhere = used_at.there, spread.there
+    # Of each further home where it is whole only in passes, and where gradients add up.
+    ways = {PASSING: (there, there), SUMMED: (nowhere, there), GATHERED: (there, nowhere)}
+    others = [
+        replace(spread, there=there, passing=passing, summed=summed) if home < kinds else spread
+        for home, (passing, summed) in ways.items()
+    ]
+    return [spread, used_at, *others]
 
 
 def _table(extents: Column, used: Used, memory_of: Column, turn: int, home: int) -> HomeTable:
@@ -83,7 +95,8 @@ def _table(extents: Column, used: Used, memory_of: Column, turn: int, home: int)
     boxes[:, 0] = rows[:, 1]
     boxes[:, LOW : LOW + axes] = rows[:, 2 : 2 + axes]
     boxes[:, HIGH : HIGH + axes] = rows[:, 2 + axes :]
-    return HomeTable(there, np.zeros(len(there), dtype=bool), BoxLists(starts, boxes), rows[:, 0].copy())
+    nowhere = np.zeros(len(there), dtype=bool)
+    return HomeTable(there, nowhere, nowhere, BoxLists(starts, boxes), rows[:, 0].copy())
 
 
 def tiles_of(bounds: Bounds) -> Table:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 import maniple as mp
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
@@ -10,7 +13,8 @@ from maniple.strategies.frontier.homes import homes_of, plan_where_used, weight_
 from maniple.strategies.interface.space import Choice, Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
-from maniple.strategies.optcnn.home_table import PASSING, SPREAD, WHERE_USED
+from maniple.strategies.optcnn.home_table import GATHERED, PASSING, SPREAD, SUMMED, WHERE_USED
+from maniple.strategies.simulation.allocation import allocated_bytes
 
 
 def test_a_home_where_used_has_each_part_at_all_who_use_it() -> None:
@@ -45,7 +49,47 @@ def test_homes_are_those_of_zero() -> None:
     assert spread == plan.with_zero(1, graph, machine).weight(name)
     assert weight_plan(cost.operators, weight, 0, choice, SPREAD) is None
     assert weight_plan(cost.operators, weight, 0, choice, WHERE_USED) == plan.with_zero(0, graph, machine).weight(name)
+    assert weight_plan(cost.operators, weight, 0, choice, SUMMED) == plan.with_zero(2, graph, machine).weight(name)
     assert weight_plan(cost.operators, weight, 0, choice, PASSING) == plan.with_zero(3, graph, machine).weight(name)
+    gathered = weight_plan(cost.operators, weight, 0, choice, GATHERED)
+    assert gathered == replace(plan.with_zero(3, graph, machine).weight(name), sums="use")
+
+
+def test_an_optimizers_state_is_spread_apart_from_the_weight() -> None:
+    """By the runtime's own memory plan, with states and without: of two homes of one choice, they are whole in one."""
+    graph = mp.Graph("layers")
+    hidden, y = graph.input("x", (4, 256)), graph.input("y", (4,), dtype="int64")
+    for _ in range(8):
+        hidden = graph.relu(graph.linear(hidden, 256))
+    graph.loss(graph.cross_entropy(hidden, y))
+    machine, adamw = mp.Machine.preset("cpu:4x1"), mp.optim.AdamW(lr=0.1)
+    problem, space = Problem(graph, machine, optimizer=adamw), Space.of(graph, 4)
+    samples = [Choice((4, *(1,) * (len(own.factors) - 1))) for own in space.operators]
+    cost = AdditiveCost(problem, space, [(choice,) for choice in samples])
+    plan = mp.search(graph, machine, strategy="data_parallel")
+    held = {}
+    for home in (SPREAD, WHERE_USED):
+        homes = dict(plan.weights)
+        for number, choice in enumerate(samples):
+            for tensor in cost.operators.weights(number):
+                name = graph.tensors[tensor].name
+                homes[name] = weight_plan(cost.operators, tensor, number, choice, home) or homes[name]
+        at_home = replace(plan, weights=tuple(homes.items()))
+        whole, without = (max(allocated_bytes(graph, machine, at_home, one)) for one in (adamw, mp.SGD(lr=0.1)))
+        held[home] = whole - without
+    states = 2 * 8 * 4 * (256 * 256 + 256)
+    assert held[WHERE_USED] == pytest.approx(states, rel=0.03)
+    assert held[SPREAD] == pytest.approx(states / 4, rel=0.03)
+    memory = AdditiveMemory(cost.tables)
+    model = {
+        home: sum(
+            memory.own_bytes(number, choice, homes_of(cost.operators, number, choice)[home])
+            for number, choice in enumerate(samples)
+            if cost.operators.weights(number)
+        )
+        for home in (SPREAD, WHERE_USED)
+    }
+    assert model[WHERE_USED] - model[SPREAD] == states * 3 // 4
 
 
 def test_what_is_whole_only_in_passes_moves_twice_and_holds_its_part() -> None:

@@ -8,10 +8,14 @@ import pytest
 
 import maniple as mp
 from maniple.runtime.control.world import World
+from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.pareto import Pareto
 from maniple.strategies.frontier.stage_search import Arrangement, Staged, StageSearch, arrangements, cuts_of
+from maniple.strategies.frontier.weighted_sum import Found
+from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
+from maniple.strategies.optcnn.home_table import GATHERED, HOMES, HOMES_IN_PARTS, PASSING, SPREAD, SUMMED, WHERE_USED
 
 pytestmark = pytest.mark.simulator
 
@@ -99,6 +103,62 @@ def test_pipelines_of_a_frontier_run_with_the_losses_of_one_processor() -> None:
             losses.append([float(trainer.step(**batch)) for _ in range(3)])
     for other in losses[1:]:
         assert other == pytest.approx(losses[0], rel=1e-5)
+
+
+def by_samples(graph: mp.Graph) -> tuple[int, ...]:
+    """Of each operator the number of the choice that cuts samples in four and nothing else."""
+    space = Space.of(graph, 4)
+    choices = [full_splits(space, number) for number in range(len(space.names))]
+    return tuple(
+        next(place for place, choice in enumerate(own) if choice.degrees == (4, *(1,) * (len(choice.degrees) - 1)))
+        for own in choices
+    )
+
+
+@pytest.mark.parametrize("home", range(HOMES_IN_PARTS))
+def test_every_home_of_micro_batches_is_a_plan_that_runs(home: int) -> None:
+    """Law 1: the losses of one processor, and the homes of ZeRO's stages, by what a plan says of them."""
+    import torch
+
+    graph, machine = layers(count=2), mp.Machine.cpu(4)
+    search = StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.01, 1)
+    found = Found(0, 0, by_samples(graph.with_batch(4)), (home,) * len(graph.nodes))
+    plan = search.plan(Staged(0, 0, Arrangement(1, "1f1b", 2), ((0, len(graph.nodes), found),)), "pareto")
+    said = {(lives.copy, lives.sums, lives.replicas) for _, lives in plan.weights}
+    assert said == {
+        {
+            SPREAD: ("kept", "use", 1),
+            WHERE_USED: ("kept", "use", 4),
+            PASSING: ("pass", "home", 1),
+            SUMMED: ("kept", "home", 1),
+            GATHERED: ("pass", "use", 1),
+        }[home]
+    }
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(8, 12), "y": torch.randint(0, 4, (8,))}
+    losses = []
+    for each in (mp.search(graph, mp.Machine.cpu(1)), plan):
+        with mp.Trainer(graph, each, optimizer=mp.SGD(lr=0.1, momentum=0.9), world=World.solo(processors=4)) as trainer:
+            losses.append([float(trainer.step(**batch)) for _ in range(3)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_homes_of_micro_batches_trade_what_is_sent_for_what_is_whole() -> None:
+    """By hand for a layer of 12 x 12 floats and a bias, whose samples four processors have, in two micro-batches."""
+    graph, machine = layers(count=2), mp.Machine.preset("p100x4")
+    search = StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.01, 1)
+    turns = Turns(2, 2.0, 1)
+    memory, ticks = (
+        axis[by_samples(graph.with_batch(4))[0]] for axis in search.model(0, 1, (0, 1, 2, 3), turns).own[0]
+    )
+    whole = 4 * (12 * 12 + 12)
+    # Value, sum of gradients and velocity: whole, or a quarter.
+    rest = memory[SPREAD] - (2 * whole + whole // 4)
+    assert [int(each - rest) * 4 // whole for each in memory] == [9, 12, 3, 6, 6]
+    assert ticks[SUMMED] > ticks[SPREAD]
+    assert ticks[PASSING] - ticks[GATHERED] == ticks[SUMMED] - ticks[SPREAD]  # gradients go home twice
+    assert ticks[GATHERED] > ticks[SPREAD]
+    assert search.model(0, 1, (0, 1, 2, 3), Turns(1, 2.0, 1)).own[0][0].shape[1] == HOMES
 
 
 def test_a_search_with_stages_has_pipelines_among_its_models_points() -> None:

@@ -14,7 +14,7 @@ from maniple.operators.lowering.launch_form import tile_flops
 from maniple.operators.plan.weight_home import home_among, planned_home
 from maniple.operators.rules.tile import split_range
 from maniple.strategies.frontier.homes import plan_where_used
-from maniple.strategies.optcnn.home_table import HOMES, NO_TURN, HomeTable, home_tables, tiles_of
+from maniple.strategies.optcnn.home_table import HOMES, HOMES_IN_PARTS, NO_TURN, HomeTable, home_tables, tiles_of
 from maniple.strategies.optcnn.split_table import SplitTable
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=60)
@@ -56,15 +56,21 @@ def test_homes_are_those_of_each_choice(
     processors = np.concatenate([users.reshape(-1) for _, users in choices])
     bounds = np.concatenate([bounds for bounds, _ in choices])
     used = starts, tiles_of(bounds), firsts.astype(np.int64), replicas, processors.astype(np.int64)
-    spread, where, passing = home_tables(shape, used, memory_of, turn, HOMES)
+    spread, where, *others = home_tables(shape, used, memory_of, turn, HOMES_IN_PARTS)
+    passing, summed, gathered = others
+    assert home_tables(shape, used, memory_of, turn, HOMES)[HOMES].there.sum() == 0
     for number, users in enumerate(choices):
         first = home_among(shape, [users], 0, None if turn == NO_TURN else turn)
         assert_home(spread, number, planned_home(shape, first, memory_of))
         there = plan_where_used(users) if len(users[0]) else None
-        assert bool(where.there[number]) == bool(passing.there[number]) == bool(passing.passing[number])
-        assert bool(where.there[number]) == (there is not None)
+        assert {bool(home.there[number]) for home in (where, *others)} == {there is not None}
+        assert {bool(home.passing[number]) for home in (passing, gathered)} == {there is not None}
+        assert {bool(home.summed[number]) for home in (passing, summed)} == {there is not None}
+        assert not any(home.passing[number] for home in (spread, where, summed))
+        assert not any(home.summed[number] for home in (spread, where, gathered))
         assert_home(where, number, planned_home(shape, there or first, memory_of))
-        assert_home(passing, number, planned_home(shape, first, memory_of))
+        for home in others:
+            assert_home(home, number, planned_home(shape, first, memory_of))
 
 
 def assert_home(found: HomeTable, number: int, home: object) -> None:
