@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from maniple.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -67,6 +70,35 @@ def test_the_first_page_has_a_sentence_and_a_place_for_each_page() -> None:
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     lost = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert lost == []
+
+
+def options(command: click.Command) -> set[str]:
+    """What a command takes, as it is written: both names of what has two."""
+    taken = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    return {name for option in taken for name in (*option.opts, *option.secondary_opts)}
+
+
+def test_the_page_of_commands_has_every_option_and_no_other() -> None:
+    text = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    sections = {part.splitlines()[0]: part for part in text.split("\n## maniple ")[1:]}
+    rows = {name: re.findall(r"^\| (`-[^|]*)\|", part, re.MULTILINE) for name, part in sections.items()}
+    told = {name: set(re.findall(r"`(--?[a-z][a-z-]*)", " ".join(cells))) for name, cells in rows.items()}
+    assert told == {name: options(command) for name, command in cli.commands.items()}
+
+
+SHOWN = re.compile(rf"(?<![\w./-])maniple ({'|'.join(cli.commands)})\b([^`|;()#\n]*)")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "SECURITY.md", *PAGES], ids=lambda page: page.name)
+def test_commands_that_pages_show_have_their_options(page: Path) -> None:
+    lost = [
+        f"maniple {name} {option}"
+        for name, rest in SHOWN.findall(page.read_text(encoding="utf-8"))
+        # What follows a script is the script's.
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest.split(".py")[0] if name == "run" else rest)
+        if option not in {"--help", *options(cli.commands[name])}
+    ]
     assert lost == []
 
 
