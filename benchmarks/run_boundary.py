@@ -21,14 +21,15 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 import click
+import numpy as np
 import torch
 
 import maniple as mp
 from maniple.models import digits_cnn, mlp
-from maniple.regions.index_space import meets
 from maniple.runtime.execution import replay
 from maniple.runtime.schedule.lane import Layout, StepKind
 from maniple.runtime.schedule.schedule import InstanceKind
+from maniple.runtime.schedule.step_table import ComparedUses
 
 SIDES = ("as it is", "no waits for storage", "one by one")
 NAMED = ("data_parallel", "model_parallel", "expert")
@@ -37,26 +38,17 @@ NAMED = ("data_parallel", "model_parallel", "expert")
 class Careless(Layout):
     """Lanes whose steps do not wait for what the run before does with storage, only for values that it leaves."""
 
-    def _depend(self, before: int, after: int, *, carried: bool) -> None:
+    def _compared(self, *, carried: bool) -> tuple[ComparedUses, ComparedUses]:
+        before, after = super()._compared(carried=carried)
         if not carried:
-            super()._depend(before, after, carried=carried)
-            return
-        for then in self.ops[after]:
-            pushes = then.kind in {StepKind.PUSH, StepKind.START}
-            then.needs += [
-                (op, True)
-                for op in self.ops[before]
-                if any(
-                    one == other and (writes or again) and meets(rect, second) and not self._passing(one)
-                    for one, rect, writes in op.touches
-                    for other, second, again in then.touches
-                    if not (pushes and again)
-                )
-            ]
-
-    def _passing(self, instance: int) -> bool:
-        """Whether nothing in an instance outlives a run."""
-        return self.schedule.instances[instance].kind != InstanceKind.MAIN or instance in self.planned
+            return before, after
+        kinds = np.asarray([int(draft.kind) for draft in self._drafts])
+        moves = np.isin(kinds, (StepKind.PUSH, StepKind.START))[self.uses.step]
+        lasts = (self.schedule.instances.kind == InstanceKind.MAIN)[self.uses.instance]
+        lasts &= ~np.isin(self.uses.instance, list(self.planned))
+        rects = self.schedule.rects
+        earlier, later = self.uses.where(lasts), self.uses.where(lasts & ~(moves & self.uses.writes))
+        return ComparedUses.of(earlier, rects, after), ComparedUses.of(later, rects, after)
 
 
 def waits(loaded: replay.Replay) -> int:

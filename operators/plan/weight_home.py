@@ -5,7 +5,10 @@ By default it is where the weight is used, if one processor uses each of its til
 linear, weight (n=10, k=64)      the weight's tiles used by     home
 n=2 on p0 p1 (parameter split)   [0:5] p0, [5:10] p1            degrees (2, 1) on p0 p1
 b=2 on p0 p1 (sample split)      whole p0, whole p1             degrees (1, 2) on p0 p1
-b=2 n=2 on p0 p1 p2 p3 (both)    [0:5] p0 p2, [5:10] p1 p3      degrees (4, 1) on p0 p2 p1 p3
+b=2 n=2 on p0 p1 p2 p3 (both)    [0:5] p0 p2, [5:10] p1 p3      degrees (2, 2) on p0 p2 p1 p3
+
+Four parts of 10 rows are of 3, 3, 2 and 2, so the second would lie in both tiles: every tile is cut along k instead. Of
+12 rows no part would, and the home would be (4, 1).
 
 A weight that its optimizer updates whole lives whole with one of those who use it, the one whose turn it is: those with
 the most work come first, so matrices of 4d x d, 4d x d, 3d x d and d x d that p0 and p1 use take p0 p1 p1 p0.
@@ -160,7 +163,9 @@ def home_among(shape: Sequence[int], users: Sequence[Users], unread: int, turn: 
     If the tiles cut it into disjoint blocks that one processor each uses, the blocks live there. Otherwise it is cut
     along the one dimension that the tiles cut, or, where that is none, several or too short, along its largest (the
     first of equals), into as many blocks as there are processors that use it, at most one per index: every processor
-    updates a part. In order, each block goes to the processor without one that has the tile with the most of it, the
+    updates a part. Where blocks along the dimension that the tiles cut would lie in two tiles, or be more in one tile
+    than in another, it is cut there as the tiles are, and each tile along the largest other dimension, if that comes to
+    as many blocks. In order, each block goes to the processor without one that has the tile with the most of it, the
     first of equals.
 
     Args:
@@ -246,10 +251,13 @@ def _spread(shape: Sequence[int], tiles: Bounds, users: Table) -> WeightPlan:
     largest = max(range(len(shape)), key=lambda dimension: (shape[dimension], -dimension))
     axis = cut[0] if len(cut) == 1 and shape[cut[0]] >= len(everyone) else largest
     count = min(shape[axis], len(everyone))
-    degrees = tuple(count if dimension == axis else 1 for dimension in range(len(shape)))
+    degrees = [count if dimension == axis else 1 for dimension in range(len(shape))]
     if not np.any(tiles[:, axis] != tiles[0, axis]):  # everyone uses all of it
-        return WeightPlan(degrees, tuple(everyone[:count].tolist()))
-    low, high = np.asarray(split_range(shape[axis], count)).T
+        return WeightPlan(tuple(degrees), tuple(everyone[:count].tolist()))
+    if cut == [axis]:
+        degrees = _within_tiles(shape, tiles[:, axis], axis, count) or degrees
+    part = np.arange(count) // prod(degrees[axis + 1 :]) % degrees[axis]
+    low, high = np.asarray(split_range(shape[axis], degrees[axis])).T[:, part]
     shares = np.minimum(high, tiles[:, axis, 1, None]) - np.maximum(low, tiles[:, axis, 0, None])
     used = np.zeros((len(everyone), count), dtype=np.int64)
     for column in place.reshape(users.shape).T:
@@ -259,4 +267,25 @@ def _spread(shape: Sequence[int], tiles: Bounds, users: Table) -> WeightPlan:
         owner = int(used[:, block].argmax())
         used[owner] = -1
         owners.append(int(everyone[owner]))
-    return WeightPlan(degrees, tuple(owners))
+    return WeightPlan(tuple(degrees), tuple(owners))
+
+
+def _within_tiles(shape: Sequence[int], tiles: Table, axis: int, count: int) -> list[int] | None:
+    """The degrees of as many blocks, equally many in each tile, where those along one dimension are not; else None.
+
+    Args:
+        shape: the weight's.
+        tiles: the first index of each along the dimension, and one past the last.
+        axis: the dimension, which is the only one that the tiles cut.
+        count: how many blocks there are.
+    """
+    edges = np.unique(tiles[:, 0])
+    others = [dimension for dimension in range(len(shape)) if dimension != axis]
+    second = max(others, key=lambda dimension: (shape[dimension], -dimension), default=axis)
+    each, rest = divmod(count, len(edges))
+    if second == axis or rest or shape[second] < each:
+        return None
+    mine, along = np.asarray(split_range(shape[axis], len(edges))), split_range(shape[axis], count)[::each]
+    if not np.isin(tiles, mine).all() or np.array_equal(mine[:, 0], [low for low, _ in along]):
+        return None
+    return [len(edges) if dimension == axis else each if dimension == second else 1 for dimension in range(len(shape))]

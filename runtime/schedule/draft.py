@@ -14,16 +14,10 @@ receiving rank knows that it has arrived, and so that nobody reads its source fo
     4     .                   (end at p1)         B: 1 and 2 to 4              1, 2
     5     .                   uses B              B: 5 to 5                    4
     ====  ==================  ==================  ===========================  ===============
-
-Steps of two rows conflict where one of them writes what both touch of an instance. In an exchange among n members that
-share memory, n - 1 pushes write blocks of a member's instance and as many read the one block of its own; of the same
-exchange in the next run each block meets itself alone. So steps are looked at by what they touch, and of many such
-spaces only those that meet.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
@@ -31,31 +25,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.regions.index_space import crossing, meets
 from maniple.runtime.schedule.step_table import StepTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from maniple.regions.index_space import IndexSpace
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.schedule.step_table import Column, StepUses, Table
 
 __all__: list[str] = []
 
 Key = tuple[int, int, int, int, int]
 
-Touch = tuple[int, "IndexSpace", bool]
-"""A use of an instance: which, what of it, and whether it is written."""
-
-Spaces = dict["IndexSpace", tuple[list[int], list[int]]]
-"""By what they touch of one instance: the steps of a row, by number, that write it, and those that only read it."""
-Users = dict[int, Spaces]
-"""The same by instance."""
+Moved = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Wait = tuple[int, int]
 """What to wait for: a counter (a processor's, or -1 - row for a movement of the copy engine's) and the value that it
 must reach, counted from its value when the run began."""
-FEW = 64
-"""Below so many comparisons, comparing all costs less than sorting."""
 
 
 class StepKind(IntEnum):
@@ -79,7 +64,7 @@ class Draft:
         row: the row that it belongs to; -1 for none.
         item: the number of its transfer or piece there.
         memory: where it is taken.
-        touches: what it uses.
+        number: its place among the drafts of all rows.
         processor: whose lane it is in.
         target: the memory that it writes into, of a push.
         key: its place among all steps.
@@ -94,7 +79,7 @@ class Draft:
     row: int
     item: int
     memory: int
-    touches: tuple[Touch, ...] = ()
+    number: int = -1
     processor: int = -1
     target: int = -1
     key: Key = (0, 0, 0, 0, 0)
@@ -115,13 +100,14 @@ class Draft:
         return 0 if self.starts else self.index
 
 
-def step_table(schedule: Schedule, drafts: Sequence[Draft], rank_of: Mapping[int, int]) -> StepTable:
+def step_table(schedule: Schedule, drafts: Sequence[Draft], uses: StepUses, rank_of: Column) -> StepTable:
     """Give finished drafts as columns.
 
     Args:
         schedule: whose steps they are.
         drafts: the steps of all lanes.
-        rank_of: a number for the rank of each memory whose lanes are known.
+        uses: what those of rows use, by their numbers.
+        rank_of: the number of the rank of each memory; -1 where its lanes are not known.
     """
     begins: list[tuple[tuple[int, ...], Draft, bool]] = [(draft.key, draft, False) for draft in drafts]
     ends = [((draft.key[2], 1, draft.key[2], 1, 0), draft, True) for draft in drafts if draft.starts]
@@ -129,97 +115,68 @@ def step_table(schedule: Schedule, drafts: Sequence[Draft], rank_of: Mapping[int
     end: dict[Draft, int] = {}
     for place, (_, draft, is_end) in enumerate(sorted([*begins, *ends], key=itemgetter(0))):
         (end if is_end else number)[draft] = place
+    rows = np.unique(np.asarray([draft.row for draft in end], np.int64))
+    moved = np.full((len(rows), int(rank_of.max(initial=0)) + 1, 2), -1, np.int64)
+    for draft, place in end.items():
+        moved[np.searchsorted(rows, draft.row), rank_of[draft.memory]] = number[draft], place
+    waits = [(place, number[draft], 0) for draft, place in end.items()]
     end = number | end
     columns = {processor: column for column, processor in enumerate(sorted({draft.processor for draft in drafts}))}
     lane, index = np.full(len(begins) + len(ends), -1, np.int64), np.full(len(begins) + len(ends), -1, np.int64)
+    places = np.full(1 + max((draft.number for draft in drafts), default=0), -1, np.int64)
     for draft, place in number.items():
         lane[place], index[place] = columns[draft.processor], draft.index
-    waits = [(number[draft], end[need], int(before)) for draft in drafts for need, before in draft.needs]
-    uses: list[tuple[int, ...]] = []
-    moved: dict[int, dict[int, tuple[int, int]]] = {}  # by row and rank, where a movement starts and ends
-    for draft in drafts:
-        if draft.starts:
-            moved.setdefault(draft.row, {})[rank_of[draft.memory]] = number[draft], end[draft]
-            waits.append((end[draft], number[draft], 0))
-        else:
-            uses += [(touch[0], *(number[draft],) * 4) for touch in draft.touches]
-    for row, shares in moved.items():
-        _add_movement(schedule, row, {m: shares[r] for m, r in rank_of.items() if r in shares}, waits, uses)
-    tables = (np.asarray(table, np.int64).reshape(-1, width) for table, width in ((waits, 3), (uses, 5)))
-    return StepTable(len(columns), lane, index, *tables)
+        if not draft.starts and draft.number >= 0:
+            places[draft.number] = place
+    waits += [(number[draft], end[need], int(before)) for draft in drafts for need, before in draft.needs]
+    sent, arrived = _movements(schedule, rows, moved, rank_of)
+    taken = places[uses.step] >= 0
+    steps = places[uses.step[taken]]
+    own = np.stack((uses.instance[taken], steps, steps, steps, steps), axis=1)
+    every = np.concatenate([np.asarray(waits, np.int64).reshape(-1, 3), arrived])
+    return StepTable(len(columns), lane, index, every, np.concatenate([own, sent]))
 
 
-def _add_movement(
-    schedule: Schedule,
-    row: int,
-    share: Mapping[int, tuple[int, int]],
-    waits: list[tuple[int, int, int]],
-    uses: list[tuple[int, ...]],
-) -> None:
-    """Add what a movement of copy engines uses, and that its end at a rank comes after the senders have started.
+def _movements(schedule: Schedule, rows: Column, moved: Moved, rank_of: Column) -> tuple[Table, Table]:
+    """Give what copy engines use, and that what they move ends where it arrives after those who send it have started.
 
     Args:
         schedule: the schedule.
-        row: the movement.
-        share: where it starts and where it ends at the rank of each memory, as far as it is known.
-        waits: are added to.
-        uses: are added to.
+        rows: what they move.
+        moved: by such row and rank where it starts and where it ends there; -1 where it does not, or nobody knows.
+        rank_of: see `step_table`.
     """
-    begins, sources, targets, *_ = schedule.transfer
-    pushes, memory = slice(begins[row], begins[row + 1]), schedule.instances.memory
-    ends = sources[pushes], targets[pushes]
-    told: set[tuple[int, int]] = set()
-    # Numbers alone: of a movement between n ranks there are n * n pushes, and none needs to be made an object.
-    for sent, got, near, far in zip(*map(np.ndarray.tolist, (*ends, memory[ends[0]], memory[ends[1]])), strict=True):
-        source, target = share.get(near), share.get(far)
-        start, end = source or target or (0, 0)
-        if source is not None:
-            uses.append((sent, start, start, end, (target or source)[1]))
-        if target is not None:
-            uses.append((got, target[0], start, target[1], target[1]))
-            if (target[1], start) not in told:
-                told.add((target[1], start))
-                waits.append((target[1], start, 0))
-    for piece in schedule.pieces.get(row, ()):
-        found = share.get(piece.memory)
-        if found is not None:
-            start, end = found
-            uses += [(instance, start, start, end, end) for instance in (piece.target, *piece.parts)]
+    starts, sources, targets, *_ = schedule.transfer
+    item, place = _items(starts, rows)
+    source, target = sources[item], targets[item]
+    ranks = rank_of[schedule.instances.memory[np.stack((source, target), axis=1)]]
+    share = np.where(ranks[:, :, None] < 0, -1, moved[place[:, None], ranks])
+    known = share[:, :, 0] >= 0
+    # Where nobody knows of one end, what is known is that of the other.
+    share = np.where(known[:, :, None], share, share[:, ::-1])
+    (begins, ends), (comes, arrives) = share[:, 0].T, share[:, 1].T
+    uses = np.empty((len(item), 2, 5), np.int64)
+    uses[:, 0] = np.stack((source, begins, begins, ends, arrives), axis=1)
+    uses[:, 1] = np.stack((target, comes, begins, arrives, arrives), axis=1)
+    every = 1 + int(moved.max(initial=0))
+    told = np.unique((arrives * every + begins)[known[:, 1]])
+    waits = np.stack((told // every, told % every, 0 * told), axis=1)
+    piece, instance = schedule.pieces.uses()
+    item, place = _items(schedule.pieces.columns[0], rows)
+    of_row = np.full(len(schedule.pieces.columns[1]), -1, np.int64)
+    of_row[item] = place
+    piece, instance = piece[of_row[piece] >= 0], instance[of_row[piece] >= 0]
+    ranks = rank_of[schedule.pieces.columns[1][piece]]
+    begins, ends = np.where(ranks[:, None] < 0, -1, moved[of_row[piece], ranks]).T
+    inside = np.stack((instance, begins, begins, ends, ends), axis=1)[begins >= 0]
+    return np.concatenate([uses[known], inside]), waits
 
 
-def users_of(touches: Iterable[Sequence[Touch]]) -> Users:
-    """Give what uses each instance, from what each step touches."""
-    users: Users = {}
-    for number, used in enumerate(touches):
-        for instance, space, writes in used:
-            users.setdefault(instance, {}).setdefault(space, ([], []))[not writes].append(number)
-    return users
-
-
-def conflicts(earlier: Users, later: Users) -> dict[int, set[int]]:
-    """Give, by step of the later row, the steps of the earlier one that it has to wait for."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
-    for instance in earlier.keys() & later.keys():
-        for first, second in _meeting(earlier[instance], later[instance]):
-            (writers, readers), (rewriters, rereaders) = earlier[instance][first], later[instance][second]
-            for then in rewriters:
-                found[then].update(writers, readers)
-            for then in rereaders if writers else ():
-                found[then].update(writers)
-    return found
-
-
-def _meeting(earlier: Spaces, later: Spaces) -> Iterator[tuple[IndexSpace, IndexSpace]]:
-    """Give what some touch and what others touch, as far as the two share an element."""
-    if len(earlier) * len(later) < FEW:
-        yield from ((first, second) for first in earlier for second in later if meets(first, second))
-        return
-    spaces = [*earlier, *(space for space in later if space not in earlier)]
-    yield from ((space, space) for space in earlier if space in later and not space.is_empty)
-    for one, other in crossing(spaces):
-        for first, second in ((spaces[one], spaces[other]), (spaces[other], spaces[one])):
-            if first in earlier and second in later:
-                yield first, second
+def _items(starts: Column, rows: Column) -> tuple[Column, Column]:
+    """Give the items of some rows of columns behind starts, and the place of each one's row among these."""
+    counts = starts[rows + 1] - starts[rows]
+    place = np.repeat(np.arange(len(rows)), counts)
+    return np.arange(len(place)) + np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts), place
 
 
 def prune_waits(lane: Iterable[Draft], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:

@@ -33,16 +33,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maniple.runtime.schedule.draft import Draft, conflicts, prune_waits, step_table, users_of
+from maniple.runtime.schedule.draft import Draft, prune_waits, step_table
 from maniple.runtime.schedule.draft import StepKind as StepKind
 from maniple.runtime.schedule.memory.lifetime import Lifetimes, lifetimes
 from maniple.runtime.schedule.schedule import RowKind
+from maniple.runtime.schedule.step_table import ComparedUses, StepUses, joined, moved_uses
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from maniple.runtime.schedule.draft import Touch, Users, Wait
+    from maniple.runtime.schedule.draft import Wait
     from maniple.runtime.schedule.schedule import Column, Flags, Schedule
+    from maniple.runtime.schedule.step_table import Table
 
 __all__: list[str] = []
 
@@ -118,18 +120,13 @@ class Layout:
         self.owned = {memory: schedule.machine.processors_of(memory) for memory in known}
         self.mine = [processor for memory in known if memory in self.here for processor in self.owned[memory]]
         self._order: list[int] = schedule.order.tolist()
-        taken = schedule.takes_part(known)
-        rows: list[int] = np.flatnonzero(taken).tolist()
-        self.rows = sorted(rows, key=self._order.__getitem__)
-        """The rows in which a memory that is known takes part, as they run."""
-        self._pairs = [
-            (*_among(taken, *pairs), carried)
-            for pairs, carried in ((schedule.successors, False), (schedule.carried, True))
-        ]
-        self.ops: dict[int, list[Draft]] = {row: self._row(row) for row in rows}
+        self._rows = np.flatnonzero(taken := schedule.takes_part(known))
+        """The rows in which a memory that is known takes part."""
+        self._pairs = [_among(taken, *pairs) for pairs in (schedule.successors, schedule.carried)]
+        self._drafts, firsts = self._steps_of_rows()
+        self.uses = self._uses(firsts)
         self.first_after = self._first_after()
         self._following = schedule.rotation.following if schedule.rings else {}
-        self._users: dict[int, Users] = {}
 
     def _far(self, schedule: Schedule) -> list[frozenset[int]]:
         """Give the memories of other ranks, as far as it matters when what is planned comes and has gone.
@@ -151,13 +148,12 @@ class Layout:
     def lanes(self) -> Lanes:
         """Lay out the lanes."""
         schedule = self.schedule
-        for before, after, carried in self._pairs:
-            for first, then in zip(before, after, strict=True):
-                self._depend(first, then, carried=carried)
-        for row in sorted(self.rows):
-            if schedule.processor[row] < 0:  # that a row waits for its own run before goes without saying
-                self._depend(row, row, carried=True)
-        ops = [op for row in self.rows for op in self.ops[row]]
+        within, carried = self._pairs
+        # That a row waits for its own run before goes without saying.
+        moved = np.flatnonzero(schedule.processor[self._rows] < 0)
+        self._depend(within, carried=False)
+        self._depend(np.concatenate([carried, np.stack((moved, moved), axis=1)]), carried=True)
+        ops = sorted(self._drafts, key=lambda op: self._order[op.row])
         for op in sorted(ops, key=lambda op: (self._order[op.row], op.kind != StepKind.FOLD, op.item)):
             if op.kind != StepKind.RUN:
                 self._place(op)
@@ -171,89 +167,113 @@ class Layout:
         host = [processor for memory in self.here | self.near for processor in self.owned[memory]]
         lengths = {processor: len(lanes[processor]) for processor in host}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
-        found = tuple(op.row for op in engine)
-        rank_of = {memory: number for number, rank in enumerate(self.ranks) for memory in rank}
-        alive = lifetimes(step_table(schedule, ops, rank_of), self.planned)
+        alive = lifetimes(step_table(schedule, ops, self.uses, self._numbers), self.planned)
         for op in ops:
             op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
-        return Lanes(steps, lengths, found, alive)
+        return Lanes(steps, lengths, tuple(op.row for op in engine), alive)
 
     def _first_after(self) -> dict[int, int]:
         """For each row the place in the order of the first row that waits for it; past the last where none does."""
-        found = dict.fromkeys(self.rows, len(self.schedule))
-        before, after, _ = self._pairs[0]
-        for first, then in zip(before, after, strict=True):
-            found[first] = min(found[first], self._order[then])
-        return found
+        found = np.full(len(self._rows), len(self.schedule))
+        first, then = self._pairs[0].T
+        np.minimum.at(found, first, self.schedule.order[self._rows[then]])
+        return dict(zip(self._rows.tolist(), found.tolist(), strict=True))
 
-    def _row(self, row: int) -> list[Draft]:
-        """Make the steps of a row, as far as this rank must know of them."""
+    def _members(self) -> Table:
+        """Give (place of a row, memory) of the memories that take part in rows, ascending and each once."""
         schedule = self.schedule
-        memories = schedule.memories(row)
-        if schedule.processor[row] >= 0:
-            if memories[0] not in self.owned:
-                return []
-            used = tuple((access.instance, access.rect, access.writes) for access in schedule.accesses(row))
-            key = (self._order[row], 0, 0, 0, 0)
-            return [Draft(StepKind.RUN, row, -1, memories[0], used, int(schedule.processor[row]), key=key)]
-        if self.near.issuperset(memories):
-            return self._share(row)
-        touches, starts = self._touches(row), []
-        for number, rank in enumerate(self.ranks):
-            if not rank.isdisjoint(memories):
-                own = tuple(touches.get(number, ()))
-                starts.append(Draft(StepKind.START, row, -1, min(rank.intersection(memories)), own, starts=True))
-        return starts
+        (starts, source, target, *_), (first, used, *_) = schedule.transfer, schedule.access
+        rows = [np.repeat(np.arange(len(schedule)), np.diff(counted)) for counted in (starts, starts, first)]
+        at = schedule.instances.memory[np.concatenate([source, target, used])]
+        found = np.zeros((len(self._rows), len(schedule.machine.memories)), dtype=np.bool_)
+        found[np.searchsorted(self._rows, np.concatenate(rows)), at] = True
+        return np.argwhere(found)
 
-    def _touches(self, row: int) -> dict[int, list[Touch]]:
-        """What a row uses at each rank that is known, by number: looked at once for all ranks, not once for each."""
-        starts, instances, rects, writes, _ = self.schedule.access
-        used = slice(starts[row], starts[row + 1])
-        numbers = self._numbers[self.schedule.instances.memory[instances[used]]]
-        found: dict[int, list[Touch]] = {}
-        for number, place in zip(numbers.tolist(), range(starts[row], starts[row + 1]), strict=True):
-            if number >= 0:
-                touch = (int(instances[place]), self.schedule.rects[rects[place]], bool(writes[place]))
-                found.setdefault(number, []).append(touch)
-        return found
+    def _steps_of_rows(self) -> tuple[list[Draft], Column]:
+        """Make the steps of all rows, as far as this rank must know of them; and say where those of each begin."""
+        rows, processor = self._rows, self.schedule.processor[self._rows]
+        place, memory = self._members().T
+        self._shared: Flags = processor < 0
+        self._shared[place[~np.isin(memory, list(self.near))]] = False
+        ranks = self._numbers[memory]
+        starts = (ranks >= 0) & (processor < 0)[place] & ~self._shared[place]
+        # Of the memories of a rank the first one stands for it.
+        self._started, first = np.unique(place[starts] * len(self.ranks) + ranks[starts], return_index=True)
+        started = memory[starts][first].tolist()
+        begins = np.searchsorted(self._started // len(self.ranks), np.arange(len(rows) + 1)).tolist()
+        drafts, ends = list[Draft](), [0]
+        order, processors = self.schedule.order[rows].tolist(), processor.tolist()
+        for at, (row, shared) in enumerate(zip(rows.tolist(), self._shared.tolist(), strict=True)):
+            if processors[at] >= 0:
+                home = self.schedule.machine.memory_of(processors[at])
+                key = (order[at], 0, 0, 0, 0)
+                drafts += [Draft(StepKind.RUN, row, -1, home, processor=processors[at], key=key)] * (home in self.owned)
+            elif shared:
+                drafts += self._share(row)
+            else:
+                found = started[begins[at] : begins[at + 1]]
+                drafts += [Draft(StepKind.START, row, -1, home, starts=True) for home in found]
+            ends.append(len(drafts))
+        for number, draft in enumerate(drafts):
+            draft.number = number
+        return drafts, np.asarray(ends, np.int64)
 
     def _share(self, row: int) -> list[Draft]:
         """Make the pushes and folds of a movement within this host."""
         schedule = self.schedule
-        folds = []
-        for number, piece in enumerate(schedule.pieces.get(row, ())):
-            touches = ((piece.target, piece.rect, True), *((part, piece.rect, False) for part in piece.parts))
-            folds.append(Draft(StepKind.FOLD, row, number, piece.memory, touches))
+        starts, at, *_ = schedule.pieces.columns
+        homes = at[starts[row] : starts[row + 1]].tolist()
+        folds = [Draft(StepKind.FOLD, row, number, home) for number, home in enumerate(homes)]
         pushes: list[Draft] = []
-        for number, transfer in enumerate(schedule.transfers(row)):
-            source, target = (schedule.instances[end].memory for end in (transfer.source, transfer.target))
-            touches = ((transfer.source, transfer.rect, False), (transfer.target, transfer.rect, True))
-            push = Draft(StepKind.PUSH, row, number, source, touches, target=target)
-            before = [folds[transfer.after]] if transfer.after >= 0 else []
-            before += [pushes[transfer.follows]] if transfer.follows >= 0 else []
+        starts, source, target, _, *others = schedule.transfer
+        own = slice(starts[row], starts[row + 1])
+        ends = [schedule.instances.memory[end[own]] for end in (source, target)]
+        columns = [column.tolist() for column in (*ends, *(other[own] for other in others))]
+        for number, (home, to, feeds, after, follows) in enumerate(zip(*columns, strict=True)):
+            push = Draft(StepKind.PUSH, row, number, home, target=to)
+            before = [folds[after]] if after >= 0 else []
+            before += [pushes[follows]] if follows >= 0 else []
             for need in before:
                 push.needs.append((need, False))
                 push.phase = need.phase + 1
-            if transfer.feeds >= 0:
-                fold = folds[transfer.feeds]
+            if feeds >= 0:
+                fold = folds[feeds]
                 fold.needs.append((push, False))
                 fold.phase = max(fold.phase, push.phase + 1 if before else 0)
             pushes.append(push)
         return [*folds, *pushes]
 
-    def _depend(self, before: int, after: int, *, carried: bool) -> None:
-        """Have the steps of a row wait for those of another, or of its run before, that use the same elements."""
-        users = self._users_of(before)
-        if carried and self._following:  # what lies here now is something else in the next run
-            users = {self._following.get(instance, instance): found for instance, found in users.items()}
-        for then, needs in conflicts(users, self._users_of(after)).items():
-            self.ops[after][then].needs += [(self.ops[before][number], carried) for number in sorted(needs)]
+    def _uses(self, firsts: Column) -> StepUses:
+        """Give what the steps of all rows use: of a movement within this host what pushes and folds do."""
+        schedule, place = self.schedule, np.full(len(self.schedule), -1)
+        place[self._rows] = np.arange(len(self._rows))
+        starts, instance, space, writes, _ = schedule.access
+        row = place[np.repeat(np.arange(len(schedule)), np.diff(starts))]
+        rank = self._numbers[schedule.instances.memory[instance]]
+        started = np.searchsorted(self._started, row * len(self.ranks) + rank)
+        first = np.searchsorted(self._started, row * len(self.ranks))
+        moves = schedule.processor[self._rows][row] < 0
+        whole = StepUses(
+            len(self._rows), row, firsts[row] + np.where(moves, started - first, 0), instance, space, writes > 0
+        ).where((rank >= 0) & ~self._shared[row] & (firsts[row + 1] > firsts[row]))
+        moved = (use.where(self._shared[use.row]) for use in moved_uses(schedule, place, firsts))
+        return joined(whole, *moved)
 
-    def _users_of(self, row: int) -> Users:
-        """Give what uses each instance among the steps of a row."""
-        if row not in self._users:
-            self._users[row] = users_of(op.touches for op in self.ops[row])
-        return self._users[row]
+    def _depend(self, pairs: Table, *, carried: bool) -> None:
+        """Have the steps of rows wait for those of others, or of their run before, that use the same elements."""
+        before, after = self._compared(carried=carried)
+        for _, then, need in after.conflicts(before, pairs).tolist():
+            self._drafts[then].needs.append((self._drafts[need], carried))
+
+    def _compared(self, *, carried: bool) -> tuple[ComparedUses, ComparedUses]:
+        """Give what steps use, as others wait for them, perhaps in the next run, and as they wait for others."""
+        if not carried:
+            self._after = ComparedUses.of(self.uses, self.schedule.rects)
+        if not (carried and self._following):
+            return self._after, self._after
+        # What lies here now is something else in the next run.
+        before = self.uses.renamed(self._following)
+        return ComparedUses.of(before, self.schedule.rects, self._after), self._after
 
     def _place(self, op: Draft) -> None:
         """Choose the lane of a movement's step, and its place among the steps of all lanes.
@@ -373,8 +393,8 @@ class Layout:
         }
 
 
-def _among(taken: Flags, starts: Column, after: Column) -> tuple[list[int], list[int]]:
-    """Give pairs of rows behind starts, those of which both rows are taken: the first rows, and the second ones."""
-    before = np.repeat(np.arange(len(taken)), np.diff(starts))
+def _among(taken: Flags, starts: Column, after: Column) -> Table:
+    """Give pairs of rows behind starts of which both rows are taken, by their places among those that are."""
+    before, place = np.repeat(np.arange(len(taken)), np.diff(starts)), np.cumsum(taken) - 1
     both = taken[before] & taken[after]
-    return before[both].tolist(), after[both].tolist()
+    return np.stack((place[before[both]], place[after[both]]), axis=1)

@@ -141,6 +141,16 @@ class Pieces(Mapping[int, tuple[Piece, ...]]):
         """Give the operator of a row that folds; "" of any other, whether or not its folds are listed."""
         return self._ops.get(row, "")
 
+    def uses(self) -> tuple[Column, Column]:
+        """Give what they use: the number of a piece, and an instance, of each the target first and then its parts."""
+        _, _, target, _, first, last = self.columns
+        counts = 1 + last - first
+        piece = np.repeat(np.arange(len(target)), counts)
+        part = np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts) - 1
+        found = target[piece]
+        found[part >= 0] = self._parts[(first[piece] + part)[part >= 0]]
+        return piece, found
+
     def at(self, known: Flags) -> tuple[Pieces, Column]:
         """Give those in some memories; and the new number of each piece in its row, -1 of what is elsewhere."""
         columns, numbers = _kept(self.columns, known[self.columns[1]])
@@ -360,9 +370,8 @@ class Schedule:
         for ring, rect in self.rotation.rects.items() if self.rings else ():
             need[ring.memory] += sum(rect.volume * region.itemsize for region in ring.regions)
         for number in self.rotation.places if self.rings else ():
-            need[self.instances[number].memory] -= int(
-                self.instances.elements[number] * sizes[self.instances.region[number]]
-            )
+            size = sizes[self.instances.region[number]]
+            need[self.instances[number].memory] -= int(self.instances.elements[number] * size)
         return {memory.id: int(need[memory.id]) for memory in self.machine.memories}
 
     def text(self) -> str:

@@ -319,18 +319,65 @@ def _spread_over(shape: Column, tiles: Table, users: Table, turn: int, degrees: 
     if alike:
         owners[:count] = everyone[:count]
         return
-    _to_the_nearest(shape[axis], tiles[:, 2 * axis : 2 * axis + 2], users, everyone, owners, count)
+    _keep_within_tiles(shape, tiles, axis, degrees)
+    within = 1
+    for other in range(axis + 1, len(shape)):
+        within *= degrees[other]
+    spans = tiles[:, 2 * axis : 2 * axis + 2]
+    _to_the_nearest(shape[axis], degrees[axis], within, spans, users, everyone, owners, count)
 
 
 @inner
-def _to_the_nearest(extent: int, spans: Table, users: Table, everyone: Column, owners: Column, count: int) -> None:
-    """Give each block, in order, to the processor without one that has the tile with the most of it."""
+def _keep_within_tiles(shape: Column, tiles: Table, axis: int, degrees: Column) -> None:
+    """Cut each tile along a second axis where blocks along the one that the tiles cut lie in two; see `home_among`."""
+    lows, second, count = np.ones(len(shape), dtype=np.int64), -1, degrees[axis]
+    firsts, _ = _distinct(tiles)
+    number = _lows(tiles, firsts, lows)
+    for other in range(len(shape)):
+        if other != axis and (second < 0 or shape[other] > shape[second]):
+            second = other
+    if lows[axis] != number or second < 0 or count % number or shape[second] < count // number:
+        return
+    along = by_tile = True
+    for part in range(number):
+        along &= _low(shape[axis], count, part * (count // number)) == _low(shape[axis], number, part)
+    for tile in range(len(tiles)):
+        for end in range(2 * axis, 2 * axis + 2):
+            by_tile &= _is_cut_at(shape[axis], number, tiles[tile, end])
+    if by_tile and not along:
+        degrees[axis], degrees[second] = number, count // number
+
+
+@inner
+def _is_cut_at(extent: int, parts: int, index: int) -> bool:
+    """Whether a part begins or ends at an index, as `split_range` cuts into at most as many parts as there are."""
+    longer = (extent % parts) * (extent // parts + 1)
+    return bool(index % (extent // parts + 1) == 0 if index <= longer else (index - longer) % (extent // parts) == 0)
+
+
+@inner
+def _to_the_nearest(
+    extent: int, parts: int, within: int, spans: Table, users: Table, everyone: Column, owners: Column, count: int
+) -> None:
+    """Give each block, in order, to the processor without one that has the tile with the most of it.
+
+    Args:
+        extent: of the axis that tiles cut.
+        parts: into how many it is cut.
+        within: how many blocks of one part follow each other.
+        spans: the tiles along that axis.
+        users: who uses each.
+        everyone: who uses any.
+        owners: of blocks, are written.
+        count: how many there are.
+    """
     shares = np.zeros((len(everyone), count), dtype=np.int64)
     for tile in range(len(spans)):
         for replica in range(users.shape[1]):
             by = np.searchsorted(everyone, users[tile, replica])
             for block in range(count):
-                low, high = _low(extent, count, block), _low(extent, count, block + 1)
+                part = block // within % parts
+                low, high = _low(extent, parts, part), _low(extent, parts, part + 1)
                 share = min(high, spans[tile, 1]) - max(low, spans[tile, 0])
                 shares[by, block] = max(shares[by, block], share)
     for block in range(count):

@@ -10,7 +10,8 @@ from rects import rects_of
 from small_plans import GRAPH, MACHINE, cut, single, with_operator
 
 from maniple.operators.plan.plan import WeightPlan, default_home
-from maniple.operators.plan.weight_home import planned_home
+from maniple.operators.plan.weight_home import home_among, planned_home
+from maniple.operators.rules.tile import split_range
 from maniple.process.error import RequestError
 from maniple.regions.partition import blocks
 from maniple.regions.rectangle import Rect
@@ -29,8 +30,8 @@ HOMES = [
     # Both processors use the whole weight: cut along its largest dimension.
     ({"linear": ((1, 0), {"b": 2})}, "linear.weight", WeightPlan((1, 2), (0, 1))),
     ({"linear": ((1, 0), {"b": 2})}, "linear.bias", WeightPlan((2,), (0, 1))),
-    # Two processors use each half: each half is cut over those two.
-    ({"linear": ((0, 1, 2, 3), {"b": 2, "n": 2})}, "linear.weight", WeightPlan((4, 1), (0, 2, 1, 3))),
+    # Two processors use each half, of five rows: each half is cut over those two, along the other dimension.
+    ({"linear": ((0, 1, 2, 3), {"b": 2, "n": 2})}, "linear.weight", WeightPlan((2, 2), (0, 2, 1, 3))),
     # One processor runs both points: the weight stays there.
     ({"linear": ((2, 2), {"b": 2})}, "linear.weight", WeightPlan((1, 1), (2,))),
     ({"conv2d": ((3, 2, 1, 0), {"b": 4})}, "conv2d.bias", WeightPlan((4,), (0, 1, 2, 3))),
@@ -90,6 +91,34 @@ def test_a_home_holds_every_element_once_among_its_users(data: st.DataObject) ->
         alone = {rect for tile in tiles if (rect := tile.operand_rects[place]) is not None}
         if sum(rect.volume for rect in alone) == len(users) and all(len(found) == 1 for found in users.values()):
             assert all(users[element] == {processor} for element, processor in held)
+
+
+def test_blocks_of_a_table_that_groups_share_lie_in_one_tile_each() -> None:
+    """Eight groups of eight use eight tiles of 50,257 words, of which 64 blocks would lie across seven borders."""
+    words = np.asarray(split_range(50_257, 8))
+    tiles = np.stack((words, np.tile((0, 768), (8, 1))), axis=1)
+    users = np.arange(64).reshape(8, 8).T  # a member of each group uses each tile
+    home = home_among((50_257, 768), [(tiles, users)], 0)
+    assert home == WeightPlan((8, 8), tuple(users.reshape(-1).tolist()))
+    # The rows of a table read by everybody do not say where it is cut.
+    whole = np.asarray([((0, 50_257), (0, 768))]), np.arange(64).reshape(1, 64)
+    assert home_among((50_257, 768), [whole, (tiles, users)], 0) == WeightPlan((8, 8), tuple(range(64)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_where_tiles_cut_one_dimension_no_block_lies_in_two(data: st.DataObject) -> None:
+    number, each, axis = (data.draw(st.integers(low, high)) for low, high in ((2, 5), (2, 5), (0, 1)))
+    extents = [0, 0]
+    extents[axis], extents[1 - axis] = data.draw(st.integers(number * each, 60)), data.draw(st.integers(each, 30))
+    spans = np.tile(np.asarray(extents)[None, :, None] * (0, 1), (number, 1, 1))
+    spans[:, axis] = split_range(extents[axis], number)
+    users = np.asarray(data.draw(st.permutations(range(number * each)))).reshape(number, each)
+    home = home_among(extents, [(spans, users)], 0)
+    assert sorted(home.processors) == sorted(users.reshape(-1).tolist())
+    for rect, owner in zip(blocks(home.degrees).bind(Rect.of_shape(extents)).tiles, home.processors, strict=True):
+        (mine,) = np.flatnonzero((users == owner).any(axis=1)).tolist()
+        assert Rect(tuple(spans[mine, :, 0].tolist()), tuple(spans[mine, :, 1].tolist())).contains(rect)
 
 
 @settings(max_examples=100, deadline=None)

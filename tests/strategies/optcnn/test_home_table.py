@@ -23,7 +23,7 @@ PROFILE = settings(derandomize=True, deadline=None, max_examples=60)
 @st.composite
 def uses(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[np.ndarray, np.ndarray]]]:
     """A weight, and under some choices its tiles and who uses each: a grid, perhaps read several times."""
-    shape = tuple(draw(st.lists(st.integers(1, 6), max_size=3)))
+    shape = tuple(draw(st.lists(st.integers(1, 6) | st.integers(7, 17), max_size=3)))
     chance = Random(draw(st.integers(0, 2**32 - 1)))
     choices = []
     for _ in range(draw(st.integers(1, 4))):
