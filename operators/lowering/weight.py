@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from maniple.operators.lowering.precision import PRECISION, SCALED, is_scaled
@@ -96,19 +96,23 @@ def weights(
         theirs = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         raise RequestError(f"optimizer: expected mp.SGD(lr=...), which runs as tasks on each block; got {theirs}")
     optimizer.check_parameters(graph.parameters)
-    memory_of, found = memory_by_processor(machine), {}
+    memory_of, found = memory_by_processor(machine), dict[str, Weight]()
+    lives: dict[tuple[tuple[int, ...], WeightPlan], Weight] = {}  # those of one shape at one home share what that says
     for tensor in graph.lasting:
-        home, own = planned_home(tensor.shape, plan.weight(tensor.name), memory_of), optimizer.of(tensor.name)
-        if tensor.requires_grad and own.whole and home.plan.is_cut:
+        planned, own = plan.weight(tensor.name), optimizer.of(tensor.name)
+        if tensor.requires_grad and own.whole and planned.is_cut:
             raise RequestError(
                 f"plan: weights.{tensor.name}: expected one block, for {own.title} updates it whole; got "
-                f"degrees {home.plan.degrees}; search with optimizer=, or take plan.for_optimizer(optimizer, graph, "
+                f"degrees {planned.degrees}; search with optimizer=, or take plan.for_optimizer(optimizer, graph, "
                 "machine)"
             )
         kept = own.state_names if tensor.requires_grad else ()
         states = [f"{tensor.name}.{state}" for state in kept]
         regions = tuple([table.region(name, tensor.shape, tensor.dtype) for name in (tensor.name, *states)])
-        found[tensor.name] = Weight.at(tensor.name, regions, home)
+        key = tensor.shape, planned
+        if key not in lives:
+            lives[key] = Weight.at(tensor.name, regions, planned_home(tensor.shape, planned, memory_of))
+        found[tensor.name] = replace(lives[key], name=tensor.name, value=regions[0], states=regions[1:])
     if dict(plan.semantics).get(PRECISION) == SCALED or is_scaled(graph):
         found[loss_scale.NAME] = Weight.at(loss_scale.NAME, scale_regions(table), scale_home(machine))
     return found

@@ -51,10 +51,11 @@ class FragmentKey:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bounds, self.home, self.uses))
+        # Of a home the first block says enough: there are as many as there are ranks.
+        return hash((self.bounds, len(self.home), self.home[:1], self.uses))
 
     def __hash__(self) -> int:
-        """By all that it has, which is looked at once."""
+        """By what it has, which is looked at once."""
         return self._hash
 
 

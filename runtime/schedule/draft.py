@@ -181,16 +181,20 @@ def _items(starts: Column, rows: Column) -> tuple[Column, Column]:
 
 def prune_waits(lane: Iterable[Draft], lengths: dict[int, int]) -> list[tuple[Wait, ...]]:
     """Give the waits of each step of a lane that no earlier one implies, those of the run before included."""
+    asked: list[dict[int, int]] = []
+    for op in lane:
+        wanted: dict[int, int] = {}
+        for need, before in op.needs:
+            counter = need.counter
+            if counter != op.processor:
+                value = need.place + 1 - (lengths[counter] if before else 0)
+                wanted[counter] = max(value, wanted.get(counter, value))
+        asked.append(wanted)
     known: dict[int, int] = {}
     found: list[tuple[Wait, ...]] = []
     for _ in range(2):  # the second time with what the lane knows from the run before
         found = []
-        for op in lane:
-            wanted: dict[int, int] = {}
-            for need, before in op.needs:
-                if need.counter != op.processor:
-                    value = need.place + 1 - (lengths[need.counter] if before else 0)
-                    wanted[need.counter] = max(value, wanted.get(need.counter, value))
+        for wanted in asked:
             kept = {counter: value for counter, value in wanted.items() if value > known.get(counter, value - 1)}
             known.update(kept)
             found.append(tuple(sorted(kept.items())))
