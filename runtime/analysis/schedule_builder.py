@@ -225,11 +225,14 @@ class ScheduleBuilder:
         if self._known.all():
             return None
         found = np.zeros(len(self.machine.memories), dtype=np.int64)
+        listed = []
         for placed, analysed in zip(self._placed, self._analysed, strict=True):
             if analysed.blocks is not None:
-                need = analysed.blocks.elements + self.prices(placed.region).staged
-                np.subtract.at(need, placed.fragment.instances[:, 0], placed.fragment.instances[:, 3])
-                found += need * self.regions[placed.region].itemsize
+                size = self._sizes[placed.region]
+                found += (analysed.blocks.elements + self.prices(placed.region).staged) * size
+                listed.append(placed.fragment.instances[:, [0, 3]] * (1, size))
+        memories, sizes = np.concatenate([np.empty((0, 2), dtype=np.int64), *listed]).T
+        np.subtract.at(found, memories, sizes)
         return found
 
     def _accesses(self, count: int) -> tuple[Column, ...]:

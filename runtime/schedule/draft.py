@@ -28,10 +28,10 @@ import numpy as np
 from maniple.runtime.schedule.step_table import StepTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from maniple.runtime.schedule.schedule import Schedule
-    from maniple.runtime.schedule.step_table import Column, StepUses, Table
+    from maniple.runtime.schedule.step_table import Column, Flags, StepUses, Table
 
 __all__: list[str] = []
 
@@ -100,7 +100,9 @@ class Draft:
         return 0 if self.starts else self.index
 
 
-def step_table(schedule: Schedule, drafts: Sequence[Draft], uses: StepUses, rank_of: Column) -> StepTable:
+def step_table(
+    schedule: Schedule, drafts: Sequence[Draft], uses: StepUses, rank_of: Column, planned: Collection[int]
+) -> StepTable:
     """Give finished drafts as columns.
 
     Args:
@@ -108,6 +110,7 @@ def step_table(schedule: Schedule, drafts: Sequence[Draft], uses: StepUses, rank
         drafts: the steps of all lanes.
         uses: what those of rows use, by their numbers.
         rank_of: the number of the rank of each memory; -1 where its lanes are not known.
+        planned: the instances whose uses are told.
     """
     begins: list[tuple[tuple[int, ...], Draft, bool]] = [(draft.key, draft, False) for draft in drafts]
     ends = [((draft.key[2], 1, draft.key[2], 1, 0), draft, True) for draft in drafts if draft.starts]
@@ -129,15 +132,17 @@ def step_table(schedule: Schedule, drafts: Sequence[Draft], uses: StepUses, rank
         if not draft.starts and draft.number >= 0:
             places[draft.number] = place
     waits += [(number[draft], end[need], int(before)) for draft in drafts for need, before in draft.needs]
-    sent, arrived = _movements(schedule, rows, moved, rank_of)
-    taken = places[uses.step] >= 0
+    wanted = np.zeros(len(schedule.instances), dtype=np.bool_)
+    wanted[list(planned)] = True
+    sent, arrived = _movements(schedule, rows, moved, rank_of, wanted)
+    taken = wanted[uses.instance] & (places[uses.step] >= 0)
     steps = places[uses.step[taken]]
     own = np.stack((uses.instance[taken], steps, steps, steps, steps), axis=1)
     every = np.concatenate([np.asarray(waits, np.int64).reshape(-1, 3), arrived])
     return StepTable(len(columns), lane, index, every, np.concatenate([own, sent]))
 
 
-def _movements(schedule: Schedule, rows: Column, moved: Moved, rank_of: Column) -> tuple[Table, Table]:
+def _movements(schedule: Schedule, rows: Column, moved: Moved, rank_of: Column, wanted: Flags) -> tuple[Table, Table]:
     """Give what copy engines use, and that what they move ends where it arrives after those who send it have started.
 
     Args:
@@ -145,31 +150,39 @@ def _movements(schedule: Schedule, rows: Column, moved: Moved, rank_of: Column) 
         rows: what they move.
         moved: by such row and rank where it starts and where it ends there; -1 where it does not, or nobody knows.
         rank_of: see `step_table`.
+        wanted: whether uses of each instance are told.
     """
     starts, sources, targets, *_ = schedule.transfer
     item, place = _items(starts, rows)
     source, target = sources[item], targets[item]
-    ranks = rank_of[schedule.instances.memory[np.stack((source, target), axis=1)]]
-    share = np.where(ranks[:, :, None] < 0, -1, moved[place[:, None], ranks])
-    known = share[:, :, 0] >= 0
-    # Where nobody knows of one end, what is known is that of the other.
-    share = np.where(known[:, :, None], share, share[:, ::-1])
-    (begins, ends), (comes, arrives) = share[:, 0].T, share[:, 1].T
-    uses = np.empty((len(item), 2, 5), np.int64)
-    uses[:, 0] = np.stack((source, begins, begins, ends, arrives), axis=1)
-    uses[:, 1] = np.stack((target, comes, begins, arrives, arrives), axis=1)
+    memory = schedule.instances.memory
+    sent, got = rank_of[memory[source]], rank_of[memory[target]]
+    begins, comes = (np.where(rank < 0, -1, moved[place, rank, 0]) for rank in (sent, got))
     every = 1 + int(moved.max(initial=0))
-    told = np.unique((arrives * every + begins)[known[:, 1]])
+    # Where nobody knows of one end, what is known is that of the other.
+    arrives = moved[place, got, 1]
+    told = np.unique((arrives * every + np.where(begins < 0, comes, begins))[comes >= 0])
     waits = np.stack((told // every, told % every, 0 * told), axis=1)
+    some = np.flatnonzero(wanted[source] | wanted[target])
+    source, target, begins, comes, arrives = (column[some] for column in (source, target, begins, comes, arrives))
+    known = np.stack(((begins >= 0) & wanted[source], (comes >= 0) & wanted[target]), axis=1)
+    ends = moved[place[some], sent[some], 1]
+    ends, arrives = np.where(begins < 0, arrives, ends), np.where(comes < 0, ends, arrives)
+    begins, comes = np.where(begins < 0, comes, begins), np.where(comes < 0, begins, comes)
+    uses = np.empty((len(some), 2, 5), np.int64)
+    for end, columns in enumerate(((source, begins, begins, ends, arrives), (target, comes, begins, arrives, arrives))):
+        for number, column in enumerate(columns):
+            uses[:, end, number] = column
     piece, instance = schedule.pieces.uses()
-    item, place = _items(schedule.pieces.columns[0], rows)
     of_row = np.full(len(schedule.pieces.columns[1]), -1, np.int64)
+    item, place = _items(schedule.pieces.columns[0], rows)
     of_row[item] = place
-    piece, instance = piece[of_row[piece] >= 0], instance[of_row[piece] >= 0]
+    inside = wanted[instance] & (of_row[piece] >= 0)
+    piece, instance = piece[inside], instance[inside]
     ranks = rank_of[schedule.pieces.columns[1][piece]]
     begins, ends = np.where(ranks[:, None] < 0, -1, moved[of_row[piece], ranks]).T
-    inside = np.stack((instance, begins, begins, ends, ends), axis=1)[begins >= 0]
-    return np.concatenate([uses[known], inside]), waits
+    folded = np.stack((instance, begins, begins, ends, ends), axis=1)[begins >= 0]
+    return np.concatenate([uses[known], folded]), waits
 
 
 def _items(starts: Column, rows: Column) -> tuple[Column, Column]:

@@ -167,7 +167,7 @@ class Layout:
         host = [processor for memory in self.here | self.near for processor in self.owned[memory]]
         lengths = {processor: len(lanes[processor]) for processor in host}
         steps = self._steps(lanes, {**lengths, **{op.counter: 1 for op in engine}})
-        alive = lifetimes(step_table(schedule, ops, self.uses, self._numbers), self.planned)
+        alive = lifetimes(step_table(schedule, ops, self.uses, self._numbers, self.planned), self.planned)
         for op in ops:
             op.needs.clear()  # steps of a loop need each other, and would stay until the collector comes
         return Lanes(steps, lengths, tuple(op.row for op in engine), alive)
