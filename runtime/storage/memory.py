@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -99,8 +100,9 @@ class Memory:
 
     def allocated_bytes(self) -> int:
         """Count the bytes of storage that was allocated here and is referred to."""
-        while self._freed:
-            self._allocated -= self._freed.popleft()
+        with suppress(IndexError):  # another thread may take the last note
+            while True:
+                self._allocated -= self._freed.popleft()
         return self._allocated
 
     def place(self, block: torch.Tensor, offset: int, region: LogicalRegion, rect: Rect) -> torch.Tensor:
@@ -239,7 +241,7 @@ class Memory:
                 storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:
             self.recorder.note_allocation(name, storage)
-        self._allocated += size
+        self._allocated = self.allocated_bytes() + size  # or the notes of what was freed would pile up
         weakref.finalize(storage.untyped_storage(), self._freed.append, size).atexit = False
         return storage
 
