@@ -1,7 +1,8 @@
 """`maniple run`, or a program, in a process that has imported what it and its ranks import: a fork, for all tests.
 
-What is left out is imports alone. The nursery of its ranks is a fork of this process, made while it had no threads;
-the real one is an interpreter of its own: test_launch.py, test_nursery.py and others begin with it.
+What is left out is imports, and the loading of compiled code. The nursery of its ranks is a fork of this process, made
+while it had no threads; the real one is an interpreter of its own: test_restarts.py, test_nursery.py and others begin
+with it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,8 +18,13 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+import torch
+from namespaces import enter
+
+import maniple as mp
 import maniple.rank_imports as rank_imports
 from maniple import cli
+from maniple.models import digits_cnn
 from maniple.process import environment
 from maniple.runtime.cluster import agent, host_run, local, run, supervisor
 from maniple.runtime.cluster.children import nursery, nursery_program
@@ -25,9 +32,22 @@ from maniple.runtime.cluster.children.becoming import become
 from maniple.runtime.cluster.children.child_process import ChildProcess, LocalProcess
 from maniple.runtime.cluster.children.nursery import suits
 from maniple.runtime.cluster.launcher import LaunchRequest, Streams
+from maniple.runtime.execution.rank import RankRuntime
+from maniple.testing import local_worlds
 
 with suppress(ImportError):  # the examples load their images by it
     import_module("sklearn.datasets")
+
+
+def load_kernels() -> None:
+    """Train a step on two processors, so that the compiled code of such a step is loaded, and leave nothing of it."""
+    graph = digits_cnn(4)
+    plan = mp.search(graph, mp.Machine.cpu(2), strategy="data_parallel")
+    (world,) = local_worlds(1, processors=2)
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+        trainer.step(torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64))
+    RankRuntime.of(world).close()
+
 
 LOADED = (rank_imports, agent, host_run, run, supervisor)
 THREADS = dict.fromkeys(environment.THREAD_VARIABLES, "1")
@@ -37,9 +57,13 @@ NURSERIES = 2
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be a launcher or a program, in a given folder, with given variables; or a nursery that it asks for; or a rank."""
+    """Be a launcher or a program in a given place, with given variables; or a nursery that it asks for; or a rank."""
     given = json.loads(arguments[0])
     sys.path.remove(str(Path(__file__).parent))
+    if given["host"]:
+        enter(given["host"])
+    if given["interruptible"]:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(given["folder"])
     os.environ.clear()
     os.environ.update(given["variables"])
@@ -107,3 +131,5 @@ def be_nursery(answers: socket.socket) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+else:
+    load_kernels()

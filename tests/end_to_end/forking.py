@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from namespaces import inner, interruptible
 
 from maniple.process.environment import THREAD_VARIABLES
 from maniple.runtime.cluster.children.nursery import Nursery
@@ -48,14 +49,17 @@ def forked() -> Iterator[type[subprocess.Popen[Any]]]:
         def _execute_child(self, *given: Any, **named: Any) -> None:
             start = super()._execute_child  # type: ignore[misc]
             told = inspect.signature(start).bind(*given, **named).arguments
-            words = [str(word) for word in told["args"]]
+            host, words = inner([str(word) for word in told["args"]])
             environ = dict(os.environ if told["env"] is None else told["env"])
-            others = told["shell"], told["pass_fds"], told["preexec_fn"], environ.get("PYTHONPATH", "") != path
+            heard = told["preexec_fn"] is interruptible
+            prepared = told["preexec_fn"] is not None and not heard
+            others = told["shell"], told["pass_fds"], prepared, environ.get("PYTHONPATH", "") != path
             is_file = words[0] == sys.executable and words[1].endswith(".py") and environ.get(THREADS) == "1"
             if (words[:4] != LAUNCH and not (self.forks_files and is_file)) or any(others):
                 start(*given, **named)
                 return
-            launch = {"folder": str(told["cwd"] or Path.cwd()), "variables": environ, "words": words}
+            place = {"folder": str(told["cwd"] or Path.cwd()), "host": host, "interruptible": heard}
+            launch = {**place, "variables": environ, "words": words}
             ends = told["p2cread"], told["c2pwrite"], told["errwrite"]
             streams = Streams(*(number if end == -1 else end for number, end in enumerate(ends)))
             command = RankCommand(next(numbers), 0, (*argv, json.dumps(launch)), {})

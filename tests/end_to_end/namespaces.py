@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IP = shutil.which("ip") or "/usr/sbin/ip"
+INSIDE = [IP, "netns", "exec"]
+BECOMES = ["unshare", "--uts", "sh", "-c"]
+CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000
 
 
 def reason() -> str | None:
@@ -28,6 +34,34 @@ def reason() -> str | None:
         return "this system lets nobody make network namespaces"
     subprocess.run([IP, "netns", "delete", probe], capture_output=True, check=False)
     return None
+
+
+def interruptible() -> None:
+    """Do not ignore SIGINT, as what a shell's background job starts does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def called(name: str) -> str:
+    """The name that the host of a namespace has for what runs there."""
+    return name.rpartition("-")[2]
+
+
+def inner(words: list[str]) -> tuple[str, list[str]]:
+    """The namespace in which a command of `Host.start` runs, and what; of another command none, and itself."""
+    begins, name, becomes = words[: len(INSIDE)], words[len(INSIDE) : len(INSIDE) + 1], words[len(INSIDE) + 1 :]
+    if begins != INSIDE or becomes[: len(BECOMES)] != BECOMES:
+        return "", words
+    return name[0], becomes[len(BECOMES) + 2 :]
+
+
+def enter(name: str) -> None:
+    """Bring this process, which has one thread, where `Host.start` starts commands; files are those of the computer."""
+    system = ctypes.CDLL(None, use_errno=True)
+    with Path("/run/netns", name).open("rb") as namespace:
+        if system.setns(namespace.fileno(), CLONE_NEWNET) or system.unshare(CLONE_NEWUTS):
+            raise OSError(ctypes.get_errno(), f"cannot enter {name}")
+    socket.sethostname(called(name))
+    platform._uname_cache = None  # type: ignore[attr-defined]  # who asked for this computer's name has it kept
 
 
 @dataclass(frozen=True)
@@ -46,16 +80,16 @@ class Host:
 
     def start(self, *argv: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command there, in a process group of its own."""
-        become = f'hostname {self.name.rpartition("-")[2]}; exec "$@"'
+        become = f'hostname {called(self.name)}; exec "$@"'
         return subprocess.Popen(
-            [IP, "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", become, "sh", *argv],
+            [*INSIDE, self.name, *BECOMES, become, "sh", *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
             env={**os.environ, **variables},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+            preexec_fn=interruptible,  # noqa: PLW1509 - no threads here
         )
 
     def sent_bytes(self) -> int:

@@ -23,6 +23,9 @@ STEPS = str(SCRIPTS / "steps.py")
 HEAD = "10.77.0.1:29400"
 NAMED_S = 10.0
 
+# Of those that train: how agents and ranks begin as interpreters of their own is seen in the tests without this.
+FORKED = pytest.mark.usefixtures("forked_launches")
+
 pytestmark = [
     pytest.mark.ranks,
     pytest.mark.timeout(150),
@@ -95,7 +98,7 @@ def on_one_host(ranks: int, *program: str, nodes: int = 2) -> dict[str, object]:
     return found
 
 
-@pytest.mark.usefixtures("forked_launches")  # of those on one host
+@FORKED
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_two_hosts_give_the_losses_and_bytes_of_one(pair: tuple[Host, Host], tmp_path: Path, ranks: int) -> None:
     before = [host.sent_bytes() for host in pair]
@@ -117,6 +120,7 @@ def test_two_hosts_give_the_losses_and_bytes_of_one(pair: tuple[Host, Host], tmp
     assert not (tmp_path / "key").exists()
 
 
+@FORKED
 @pytest.mark.parametrize(("ranks", "transport"), [(1, "shared"), (2, "shared-gloo-collectives")])
 def test_so_do_three_on_limited_links_whoever_makes_the_exchanges(tmp_path: Path, ranks: int, transport: str) -> None:
     """Gloo folds in an order of its own; what crosses the links is what the plan says, or in Gloo's ring as much."""

@@ -14,7 +14,7 @@ import pytest
 SMALL_BLOCKS = """
 import sys
 from maniple.runtime.devices import cuda_kernels
-cuda_kernels.THREADS = 32
+cuda_kernels.THREADS = 8
 import pytest
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
