@@ -1,5 +1,6 @@
 # make demo    set everything up, then train a small CNN on two local nodes
 # make test    every check: rules, format, types, import layers, documentation, tests
+# make test-deep   the tests alone, with four times as many examples of every property and law: for hours
 # make quick   rules, format, types, and the tests of what the change touches: under two minutes
 # make lint, make docs, make bench, make clean    the parts
 #
@@ -13,13 +14,16 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SETUP := sh .ci/setup "$(PYTHON)" "$(TORCH_INDEX)"
 
+# Three workers on two cores: tests that start ranks wait for them to start, and for deadlines, much of the time.
+TESTS := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 3 --dist loadgroup
+
 # Targets that need nothing of each other, one a line, two at a time. Each says at its end all that it has to say.
 SIDE_BY_SIDE := xargs -P 2 -I '{}' sh -c \
 	'said=$$($(MAKE) --no-print-directory {} 2>&1); status=$$?; printf "%s\n" "$$said"; exit $$status'
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick lint rules pyright layers docs simulator bench clean
+.PHONY: help demo test test-deep quick lint rules pyright layers docs simulator bench clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -37,7 +41,11 @@ demo: $(VENV)/.ready-examples
 test: $(VENV)/.ready-dev
 	@printf '%s\n' rules pyright docs simulator layers | $(SIDE_BY_SIDE)
 	@echo "== tests"
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n 2 --dist loadgroup
+	@$(TESTS)
+
+test-deep: simulator
+	@echo "== tests, with many examples"
+	@HYPOTHESIS_PROFILE=deep $(TESTS)
 
 quick: rules
 	@echo "== tests of what the change touches"

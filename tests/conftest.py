@@ -34,11 +34,14 @@ sys.dont_write_bytecode = False
 # The same examples on every run (law 8), and no deadline: how fast a test machine is proves nothing.
 settings.register_profile(
     "maniple",
+    max_examples=50,
     derandomize=True,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# `make test-deep`: four times as many of them, and four times as many plans, worlds and seeds of the laws.
+settings.register_profile("deep", settings.get_profile("maniple"), max_examples=200)
 # `HYPOTHESIS_PROFILE=search pytest ...` looks for new counterexamples instead.
 settings.register_profile("search", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "maniple"))

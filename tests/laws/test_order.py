@@ -15,7 +15,7 @@ from maniple.regions.index_space import IndexSpace
 from maniple.runtime.schedule.schedule import RowKind, Schedule, csr
 
 pytestmark = pytest.mark.xdist_group("schedules")  # one worker lowers them, for all tests here
-SEEDS = settings().max_examples // 8
+SEEDS = max(12, settings().max_examples // 8)  # of fewer, too few have dependences that can be missed
 
 Labelled = list[tuple[str, Schedule]]
 

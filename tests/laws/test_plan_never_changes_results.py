@@ -76,7 +76,8 @@ def turns(strategies: Sequence[str], names: Sequence[str], count: int) -> list[A
     ]
 
 
-# Two worlds for each strategy and network: so every strategy, and every network, sees each of the worlds.
+# One world for each strategy and network, in turn: so every world is seen by some of each. Two of a deep run's four are
+# enough for every strategy, and every network, to see each of the worlds.
 @pytest.mark.parametrize(
     ("strategy", "name", "world"), turns(NAMED, list(NETWORKS), min(len(WORLDS), settings().max_examples // 50))
 )
@@ -84,7 +85,7 @@ def test_named_strategies_train_as_torch_does(strategy: str, name: str, world: t
     check(name, "float64", train(name, "float64", strategy, 0, *world))
 
 
-@pytest.mark.parametrize("seed", range(settings().max_examples // 100))
+@pytest.mark.parametrize("seed", range(max(1, settings().max_examples // 100)))
 @pytest.mark.parametrize("world", WORLDS, ids=each)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_random_plans_train_as_torch_does(name: str, world: tuple[int, int], seed: int) -> None:

@@ -14,7 +14,7 @@ from maniple.models import digits_cnn
 
 Parameters = Mapping[str, torch.Tensor]
 
-STEPS = 20
+STEPS = 10
 SHORT = 8
 """Steps where runs of ours are held against each other to the bit: each program, of both batch sizes, runs again."""
 OPTIMIZER = mp.SGD(lr=0.05, momentum=0.9, weight_decay=0.01)
