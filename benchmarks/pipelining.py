@@ -7,15 +7,17 @@
 Sides take turns on two processes of one core each, a few steps at a time, and every figure is a median over rounds. Two
 stages are one for each process; four are two for each, in turn or in a V as the order has it. Beside them is Maniple on
 one process of one core, from which follows what the order allows: two balanced stages and m micro-batches take
-(m + 1) / 2m of it.
+(m + 1) / 2m of it. An order in which torch fails has what torch said in its row, and the others race.
 
-`--chosen` has four LSTM layers, 1024 wide, for which `antichain` chooses a pipeline on two processes of one host; the
-best plan without one is the one that it simulated fastest of those.
+`--chosen` has four LSTM layers, 1024 wide: what `antichain` chooses for two processes of one host, by what tasks take
+on them, those of micro-batches among them, beside the best plan without a pipeline, the one that it simulated fastest
+of those.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import statistics
 import subprocess
@@ -24,7 +26,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import torch
@@ -35,11 +37,13 @@ from training.models import RACES, Race
 from training.torch_modes import RATE, Step
 
 import maniple as mp
+from maniple.costs import NamedCosts
+from maniple.found_plans import Found, find_on_rank_0
 from maniple.runtime.control.world import World
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.segmentation.antichain import Antichain
-from maniple.strategies.segmentation.finalists import TRIED, rivals
+from maniple.strategies.segmentation.finalists import TRIED, micro_batch_counts, rivals
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "pipelines.md"
 BEGIN, END = "<!-- benchmarks/pipelining.py: begin -->", "<!-- benchmarks/pipelining.py: end -->"
@@ -50,6 +54,7 @@ HEAD = (
 ORDERS = {2: ("gpipe", "1f1b"), 4: ("interleaved_1f1b", "zbv")}
 OURS = {"zbv": "v_zb"}
 """What orders of torch's are called here, where that is another name."""
+OPTIMIZER = mp.SGD(lr=RATE, momentum=0.9)
 NAMES = ("cnn", "mlp", "lstm", "gpt")
 LAYERS, BATCH, WIDTH, STEPS = 4, 16, 1024, 8
 """LSTM layers, samples of a step, features, and places of a sample."""
@@ -71,8 +76,21 @@ def pipeline_plan(race: Race, graph: mp.Graph, machine: mp.Machine, stages: int,
     return plan.with_pipeline(grouped, order=OURS.get(order, order), micro_batches=parts)
 
 
-def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]]:
-    """Be a process of one race."""
+def said_by(step: Step, world: World) -> str:
+    """What a side of all processes says as it fails in its first step; nothing where it does not."""
+    said = b""
+    try:
+        step()
+    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+        said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].encode()
+    every = [each.decode() for each in world.control.gather(said)]
+    # One that only waited for another says so, and nothing of what is wrong.
+    own = [each for each in every if each and not re.search("timed? ?out|connection closed", each, re.IGNORECASE)]
+    return next(iter(own), "".join(every)).replace("|", "/")
+
+
+def be(name: str, stages: int, options: dict[str, Any]) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Be a process of one race: what sides took, and what those said that failed."""
     torch.set_num_threads(1)
     race, world, parts = RACES[name], mp.world(), options["micro_batches"]
     address = f"tcp://127.0.0.1:{options['port']}"
@@ -83,7 +101,7 @@ def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]
     trainers = ExitStack()
 
     def trained(plan: mp.Plan, alone: World | None = None) -> Step:
-        made = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=RATE, momentum=0.9), world=alone)
+        made = mp.Trainer(graph, plan, optimizer=OPTIMIZER, world=alone)
         trainer = trainers.enter_context(made)
         return lambda: trainer.step(x, y)
 
@@ -101,21 +119,35 @@ def be(name: str, stages: int, options: dict[str, Any]) -> dict[str, list[float]
         return int(world.control.gather(str(number).encode())[0])
 
     with trainers:
-        found = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
+        failed = {side: said_by(step, world) for side, step in sides.items() if side.startswith("torch")}
+        failed = {side: said for side, said in failed.items() if said}
+        running = {side: step for side, step in sides.items() if side not in failed}
+        found = torch_modes.race_of(running, options["rounds"], options["seconds"], meet)
     dist.destroy_process_group()
-    return found
+    return found, failed
+
+
+def found_here(graph: mp.Graph) -> Found:
+    """The pipeline that a search chooses, and the best plan without one, by what their tasks take here."""
+    machine = mp.Machine.detect()
+    asked = Problem(graph, machine, optimizer=OPTIMIZER)
+    costs = NamedCosts("measured", graph, machine, micro_batch_counts(asked)).survey()
+    problem = replace(asked, costs=costs)
+    plan = Antichain().plan(problem)
+    told = dict(dict(plan.explanation)[""])
+    whole = {rival.name: rival.plan for rival in rivals(problem, []) if TRIED + rival.name in told}
+    best = min(whole, key=lambda name: float(str(told[TRIED + name])))
+    return Found(plan, (replace(whole[best], strategy=best),))
 
 
 def chosen(options: dict[str, Any]) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Be a process of the race of a pipeline that a search chose: what sides took, and what they were predicted to."""
     torch.set_num_threads(1)
     world, graph = mp.world(), layers(LAYERS, BATCH, WIDTH, STEPS)
-    problem = Problem(graph, mp.Machine.detect())
-    plan = Antichain().plan(problem)
+    found = find_on_rank_0("pipelining.py", lambda: found_here(graph), "time")
+    plan, (best,) = cast("mp.Plan", found.answer), found.racers
     told = dict(dict(plan.explanation)[""])
-    whole = {rival.name: rival.plan for rival in rivals(problem, []) if TRIED + rival.name in told}
-    best = min(whole, key=lambda name: float(str(told[TRIED + name])))
-    plans = {str(told["found by"]): plan, best: whole[best]}
+    plans = {str(told["found by"]): plan, best.strategy: best}
     x, y = (torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
 
     def meet(number: int) -> int:
@@ -124,10 +156,10 @@ def chosen(options: dict[str, Any]) -> tuple[dict[str, list[float]], dict[str, f
     with ExitStack() as trainers:
         sides: dict[str, Step] = {}
         for name, each in plans.items():
-            trainer = trainers.enter_context(mp.Trainer(graph, each, optimizer=mp.SGD(lr=RATE, momentum=0.9)))
+            trainer = trainers.enter_context(mp.Trainer(graph, each, optimizer=OPTIMIZER))
             sides[name] = lambda trainer=trainer: trainer.step(x, y)  # type: ignore[misc]
-        found = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
-    return found, {name: 1e3 * float(str(told[TRIED + name])) for name in plans}
+        times = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
+    return times, {name: 1e3 * float(str(told[TRIED + name])) for name in plans}
 
 
 def chosen_rows(times: dict[str, list[float]], predicted: dict[str, float]) -> list[str]:
@@ -159,17 +191,20 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def rows(name: str, stages: int, parts: int, times: dict[str, list[float]]) -> list[str]:
-    """A row for each order, and one for data parallelism."""
+def rows(name: str, stages: int, parts: int, times: dict[str, list[float]], failed: dict[str, str]) -> list[str]:
+    """A row for each order, which has what torch said where it failed, and one for data parallelism."""
     medians = {side: statistics.median(values) for side, values in times.items()}
     alone, lines = times["maniple, one process"], []
     for order in ORDERS[stages]:
-        ours, theirs = times[f"maniple {order}"], times[f"torch {order}"]
-        ratio = statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
+        ours, theirs = times[f"maniple {order}"], times.get(f"torch {order}")
+        ratio, took = "", failed.get(f"torch {order}", "")
+        if theirs is not None:
+            ratio = f"{statistics.median(a / b for a, b in zip(theirs, ours, strict=True)):.2f}"
+            took = f"{statistics.median(theirs):.2f}"
         allowed = statistics.median(a * (parts + 1) / (2 * parts) / b for a, b in zip(alone, ours, strict=True))
         best = f"{allowed:.2f}" if stages == torch_modes.PEERS else ""
-        cells = (name, stages, parts, order, f"{medians[f'torch {order}']:.2f}", f"{medians[f'maniple {order}']:.2f}")
-        cells += (f"{ratio:.2f}", f"{medians['maniple, one process']:.2f}", best)
+        cells = (name, stages, parts, order, took, f"{medians[f'maniple {order}']:.2f}")
+        cells += (ratio, f"{medians['maniple, one process']:.2f}", best)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines.append(f"| {name} | | | data parallel | | {medians['maniple, data parallel']:.2f} | | | |")
     return lines
@@ -202,7 +237,7 @@ def main(
     print(HEAD)
     for name in names or NAMES:
         for stages in [int(options["stages"])] if options["stages"] else ORDERS:
-            made = rows(name, stages, options["micro_batches"], raced(name, stages, options))
+            made = rows(name, stages, options["micro_batches"], *raced(name, stages, options))
             print("\n".join(made), flush=True)
             lines += made
     if not alone and not names:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ SCHEDULES = {
 }
 PEERS = 2
 """Processes that train together."""
+WAIT = timedelta(seconds=60)
+"""How long a stage waits for another: one that fails sends nothing."""
 
 
 def make_optimizer(module: nn.Module, kind: str, *, fused: bool = True) -> torch.optim.Optimizer:
@@ -125,7 +128,9 @@ def pipelined(race: Race, samples: int, optimizer: str, schedule: str, micro_bat
     blocks = race.module().blocks
     cuts = [list(blocks)[borders[number] : borders[number + 1]] for number in held]
     parts = [nn.Sequential(Dense(), *cut, Dense()) for cut in cuts]
-    made = [PipelineStage(part, number, stages, device) for part, number in zip(parts, held, strict=True)]
+    # A group of its own: of a pipeline that fails messages may stay under way.
+    group = dist.new_group(timeout=WAIT)
+    made = [PipelineStage(part, number, stages, device, group=group) for part, number in zip(parts, held, strict=True)]
     form = SCHEDULES[schedule]
     plan = form(made if stages > PEERS else made[0], micro_batches, loss_fn=mean_loss)  # type: ignore[arg-type]
     descent = make_optimizer(nn.ModuleList(parts), optimizer)

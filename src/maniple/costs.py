@@ -55,10 +55,11 @@ class NamedCosts:
         name: see `costs_of`.
         graph: what is searched.
         machine: the machine.
+        parts: the numbers of micro-batches that pipelines may have.
     """
 
-    def __init__(self, name: str, graph: Graph, machine: Machine) -> None:
-        self._of = name, graph, machine
+    def __init__(self, name: str, graph: Graph, machine: Machine, parts: Sequence[int] = ()) -> None:
+        self._of, self._parts = (name, graph, machine), parts
         self._surveyed: tuple[Measured | None] | None = None
         self._latest: Measured | None = None
 
@@ -82,7 +83,7 @@ class NamedCosts:
             RequestError: see `costs_of`.
         """
         if self._surveyed is None:
-            self._surveyed = (survey_costs(*self._of, within_s),)
+            self._surveyed = (survey_costs(*self._of, within_s, self._parts),)
         (self._latest,) = self._surveyed
         return self._latest
 
@@ -188,7 +189,9 @@ def _store(kind: str) -> Store:
     return Store(environment.cache_folder(), kind)
 
 
-def survey_costs(name: str, graph: Graph, machine: Machine, within_s: float = inf) -> Measured | None:
+def survey_costs(
+    name: str, graph: Graph, machine: Machine, within_s: float = inf, parts: Sequence[int] = ()
+) -> Measured | None:
     """The costs of a name for a search: what it may ask for is measured now, and nothing is while it goes on.
 
     So the same measurements and seed find the same plan.
@@ -198,6 +201,7 @@ def survey_costs(name: str, graph: Graph, machine: Machine, within_s: float = in
         graph: what is searched.
         machine: the machine.
         within_s: seconds that measuring may take.
+        parts: the numbers of micro-batches that pipelines may have.
 
     Raises:
         RequestError: see `costs_of`.
@@ -215,7 +219,7 @@ def survey_costs(name: str, graph: Graph, machine: Machine, within_s: float = in
         if name == MEASURED:
             # A cache that keeps nothing is refused now, not when the search is done.
             _store(kind := measured_kind(machine)).add(Measurements.here(kind))
-        survey(graph, machine, found)
+        survey(graph, machine, found, parts)
         return found.freeze()
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import click
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from maniple.search_loop import Watch
     from maniple.strategies.cost_model.cost_model import CostModel, Repeated
     from maniple.strategies.cost_model.measured import Measured
-    from maniple.strategies.interface.strategy import Progress
+    from maniple.strategies.interface.strategy import AbstractStrategy, Progress
     from maniple.strategies.simulation.prediction import Prediction
 
 __all__: list[str] = []
@@ -98,6 +98,7 @@ def search(
     from maniple.compile_beside import compile_beside
     from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, semantics_of
+    from maniple.search_loop import parts_of
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
@@ -105,10 +106,11 @@ def search(
     with _live_line(shown=not as_json and sys.stderr.isatty()) as (shown, say):
         with compile_beside(say):
             graph = _import_graph(source, batch, costs, say)
-            _load_strategy(strategy)
+            chosen = _load_strategy(strategy)
         stages, model_s = None if inside is None else Plan.load(inside), [0.0]
         changed, optimizer = kept_semantics(stages, semantics_of(semantics)), _optimizer(updated, graph)
-        tasks = _clocked(costs, graph, changed, machine, say)
+        parts = parts_of(chosen, graph, machine, micro_batches)
+        tasks = _clocked(costs, graph, changed, machine, parts, say)
         answer = find(
             graph,
             machine,
@@ -146,13 +148,18 @@ def _terms(
 
 
 def _clocked(
-    costs: str, graph: Graph, semantics: Mapping[str, str], machine: Machine, say: Callable[[str], None]
+    costs: str,
+    graph: Graph,
+    semantics: Mapping[str, str],
+    machine: Machine,
+    parts: tuple[int, ...],
+    say: Callable[[str], None],
 ) -> _Clocked:
     """What tells what tasks of a graph under some semantics take, and says how long it has been at it."""
     from maniple.costs import NamedCosts
     from maniple.operators.lowering.precision import apply_semantics
 
-    return _Clocked(NamedCosts(costs, apply_semantics(graph, semantics), machine), say)
+    return _Clocked(NamedCosts(costs, apply_semantics(graph, semantics), machine, parts), say)
 
 
 def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:
@@ -199,8 +206,8 @@ def _defaults(
     return strategy or ("soap" if objective == "time" else "pareto"), budget
 
 
-def _load_strategy(name: str) -> None:
-    """Compile what a strategy calls, or load it.
+def _load_strategy(name: str) -> AbstractStrategy[Any]:
+    """A strategy, with what it calls compiled or loaded.
 
     Raises:
         RequestError: there is no such strategy.
@@ -208,7 +215,9 @@ def _load_strategy(name: str) -> None:
     from maniple.strategies.interface.checked_strategy import make_checked
     from maniple.strategies.interface.registry import STRATEGIES
 
-    make_checked(name, STRATEGIES.lookup(name)).load_compiled()
+    found = make_checked(name, STRATEGIES.lookup(name))
+    found.load_compiled()
+    return found
 
 
 @contextmanager

@@ -170,7 +170,8 @@ def search(
     """
     chosen = _choose(strategy, objective, budget, proposals, cores)
     searched = _searched(graph, semantics := kept_semantics(inside, semantics), flows=chosen.flows)
-    tasks, rule = _costs(costs, searched, machine), semantics.get(WEIGHTS)
+    parts = parts_of(chosen, searched, machine, micro_batches)
+    tasks, rule = _costs(costs, searched, machine, parts), semantics.get(WEIGHTS)
     (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
     stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
     limits = _limits(chosen, budget, proposals, cores, tasks, races=later == (None, None) and can_race(machine, tasks))
@@ -305,10 +306,18 @@ def _choose(
     return chosen
 
 
-def _costs(costs: str | Costs, graph: Graph, machine: Machine) -> Costs:
+def parts_of(chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, asked: int | None) -> tuple[int, ...]:
+    """The numbers of micro-batches of which a strategy wants to know what their tasks take."""
+    from maniple.strategies.segmentation.finalists import micro_batch_counts
+
+    several = chosen.pipelines and len(machine.processors) > 1
+    return micro_batch_counts(Problem(graph, machine, micro_batches=asked)) if several else ()
+
+
+def _costs(costs: str | Costs, graph: Graph, machine: Machine, parts: tuple[int, ...]) -> Costs:
     """What tells what tasks take, if it does."""
     if isinstance(costs, str):
-        return NamedCosts(costs, graph, machine)
+        return NamedCosts(costs, graph, machine, parts)
     if not isinstance(costs, Costs):
         raise RequestError(f"costs: expected a name, a file, or an object with the methods of Costs, got {costs!r}")
     return costs

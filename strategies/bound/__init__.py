@@ -21,6 +21,6 @@ from __future__ import annotations
 
 from maniple.strategies.bound.lower_bound import lower_bound_s
 from maniple.strategies.bound.span import NS
-from maniple.strategies.bound.whole_step import whole_step
+from maniple.strategies.bound.whole_step import accumulated_step, whole_step
 
-__all__ = ["NS", "lower_bound_s", "whole_step"]
+__all__ = ["NS", "accumulated_step", "lower_bound_s", "whole_step"]

@@ -34,9 +34,33 @@ def whole_step(
     graph: Graph, machine: Machine, processor: int, optimizer: AbstractOptimizer = MOMENTUM
 ) -> tuple[Launch, ...]:
     """The launches of a step that one processor computes alone."""
+    return training_step(graph, _alone(graph, machine, processor), machine, optimizer, views=False).launches
+
+
+def accumulated_step(
+    graph: Graph, machine: Machine, processor: int, parts: int, optimizer: AbstractOptimizer = MOMENTUM
+) -> tuple[Launch, ...]:
+    """The launches of such a step, of several micro-batches, as they run: what computes nothing has none.
+
+    Args:
+        graph: the model.
+        machine: what the processor is part of.
+        processor: who computes.
+        parts: how many micro-batches; 1: the mini-batch is not cut.
+        optimizer: what updates the weights.
+
+    Raises:
+        RequestError: micro-batches cannot go through the graph one by one.
+    """
+    plan = _alone(graph, machine, processor)
+    plan = plan.with_pipeline(order="gpipe", micro_batches=parts) if parts > 1 else plan
+    return training_step(graph, plan, machine, optimizer).launches
+
+
+def _alone(graph: Graph, machine: Machine, processor: int) -> Plan:
+    """The plan of a step that one processor computes alone."""
     operators = tuple((node.name, whole(graph, node, processor)) for node in graph.nodes)
-    plan = Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it
-    return training_step(graph, plan, machine, optimizer, views=False).launches
+    return Plan("", "", operators, default_homes(graph, operators, machine))  # no file ever holds it
 
 
 def change_semantics(graph: Graph, semantics: tuple[tuple[str, str], ...]) -> Graph:

@@ -1,7 +1,8 @@
 """Background load: work on the other cores while a task is timed, as there is in a step.
 
 Cores of one computer share its memory, often its last cache, and sometimes each other's units (two threads of one
-physical core). A task that is timed alone is faster than it will ever be in a step where all processors work.
+physical core). A task that is timed alone is faster than it will ever be in a step where all processors work. Cores on
+which no peer runs the task itself (`peer`) add up numbers.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ ones so many times as the last number says, from the first cache."""
 
 
 @contextmanager
-def load_cores(count: int) -> Iterator[None]:
+def load_cores(count: int, after: int = 0) -> Iterator[None]:
     """A stretch of time in which other cores work: all of them, from its beginning to its end.
 
     Args:
         count: how many cores; no more are kept busy than there are beside one.
+        after: how many of them before these are busy with something else.
     """
     stop, busy, started = threading.Event(), threading.Semaphore(0), list[threading.Thread]()
     try:  # an interrupt may come while they start
-        for core in spare_cores()[:count]:
+        for core in spare_cores()[after : after + count]:
             started.append(threading.Thread(target=_work, args=(stop, busy, core), daemon=True))
             started[-1].start()
         for _ in started:

@@ -14,7 +14,6 @@ import numpy as np
 
 from maniple.process.taken_memory import Taken
 from maniple.runtime.schedule.roofline import Kernel, Rooflines, efficiency, kernel_ns, task_ns
-from maniple.strategies.cost_model.background_load import load_cores
 from maniple.strategies.cost_model.measurement import CALLS, FOOTPRINT_BYTES, LEAST_S, frames, measure, task_key, work
 from maniple.strategies.cost_model.measurement import read_measurements as read_measurements
 from maniple.strategies.cost_model.scratch import NOTHING
@@ -59,13 +58,13 @@ class Measured:
         machine: the machine.
         measurements: those to begin with; new ones are added to it.
         measuring: whether tasks without a measurement are timed, on this computer, while the time box lasts; the cores
-            of the machine's other processors, as far as this computer has any, work meanwhile.
+            of the machine's other processors, as far as this computer has any, work meanwhile (see `measure`).
         time_box_s: seconds of measuring in all.
         deadline: by the clock; no task is timed that is not expected to be by then.
         passes: how often a task is timed until it is settled.
         footprint: bytes that a step touches.
         back: see `freeze`.
-        timer: measures one task.
+        timer: measures one task; by default on this computer's CPU.
         clock: seconds.
     """
 
@@ -80,16 +79,17 @@ class Measured:
         passes: int = PASSES,
         footprint: int = FOOTPRINT_BYTES,
         back: int = 0,
-        timer: Callable[[Launch, int, int, Sequence[Rect | None], int], Measurement] = measure,
+        timer: Callable[[Launch, int, int, Sequence[Rect | None], int], Measurement] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.measurements = measurements
         self._machine, self._rooflines = machine, Rooflines.of(machine)
         self._left, self._deadline = time_box_s if measuring else 0.0, deadline
         self._passes, self._footprint, self._back = passes, footprint, back
-        self._timer, self._clock = timer, clock
+        self._clock = clock
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
-        self._factors: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        self._timer = timer or partial(_measure_here, self._cores)
+        self._factors: dict[tuple[str, str, bool], list[tuple[int, float]]] = {}
         self._processors = {processor.cores: processor.id for processor in reversed(machine.processors)}
         self._unsettled: dict[TaskKey, Callable[[], Measurement]] = {}
         for key, found in sorted(measurements.tasks.items()):
@@ -126,7 +126,7 @@ class Measured:
         boxes, found = self._boxes(launch), []
         for point, place in enumerate(launch.points):
             seen = boxes[self._machine.memory_of(place.processor)]
-            key = task_key(launch, point, self._machine.processor(place.processor).cores, seen, self._footprint)
+            key = self._key(launch, point, self._machine.processor(place.processor).cores, seen)
             known = None if key is None else self.measurements.tasks.get(key)
             found.append(NOTHING if known is None else Taken(known.kept, known.peak))
         return found
@@ -146,7 +146,7 @@ class Measured:
     def _estimate(self, launch: Launch, point: int, boxes: Boxes, roofline: int) -> tuple[int, str]:
         processor = self._machine.processor(launch.points[point].processor)
         cores, seen = processor.cores, boxes[self._machine.memory_of(processor.id)]
-        key = task_key(launch, point, cores, seen, self._footprint)
+        key = self._key(launch, point, cores, seen)
         if key is None:
             return roofline, "analytic"
         found = self.measurements.tasks.get(key)
@@ -158,9 +158,13 @@ class Measured:
                 self._compare(key, found)
         return told if found is None else (_launch_ns(processor) + found.taken_ns(self._back), "measured")
 
+    def _key(self, launch: Launch, point: int, cores: int, seen: Sequence[Rect | None]) -> TaskKey | None:
+        """What determines how long a task takes."""
+        return task_key(launch, point, cores, seen, self._footprint, beside=self._cores > cores)
+
     def _stand_in(self, key: TaskKey, size: int, roofline: int) -> tuple[int, str]:
         """What a task is taken to last that was not timed, and by what."""
-        near = self._factors.get((key.kind, key.body)) or self._factors.get((key.kind, ""), [])
+        near = next(filter(None, map(self._factors.get, _likes(key))), [])
         factor = _interpolate(near, size)
         return (roofline, "analytic") if factor is None else (max(1, round(roofline * factor)), "interpolated")
 
@@ -249,8 +253,7 @@ class Measured:
     def _time(self, key: TaskKey) -> Measurement:
         """One pass of a task."""
         begun = self._clock()
-        with load_cores(max(0, self._cores - key.cores)):
-            timed = self._unsettled[key]()
+        timed = self._unsettled[key]()
         self._left -= self._clock() - begun
         return timed
 
@@ -258,7 +261,7 @@ class Measured:
         """How far off interpolation is, relative to what was measured, for each task that others can stand in for."""
         found = []
         for key, measured in sorted(self.measurements.tasks.items()):
-            for like in ((key.kind, key.body), (key.kind, "")):
+            for like in _likes(key)[:2]:
                 own = (measured.work, self._factor(key, measured)) if key.cores in self._processors else None
                 others = [factor for factor in self._factors.get(like, []) if factor != own]
                 factor = _interpolate(others, measured.work)
@@ -271,7 +274,7 @@ class Measured:
         """Remember how many times its roofline time a task takes, where a processor here has as many cores."""
         if key.cores in self._processors and found.work:
             factor = self._factor(key, found)
-            for like in ((key.kind, key.body), (key.kind, "")):
+            for like in _likes(key)[:2]:
                 insort(self._factors.setdefault(like, []), (found.work, factor))
 
     def _factor(self, key: TaskKey, found: Measurement) -> float:
@@ -280,6 +283,18 @@ class Measured:
         kernel = Kernel(efficiency(key.kind), key.dtype)
         (roofline,) = kernel_ns(self._rooflines, kernel, flops, touched, where).tolist()
         return float((_launch_ns(processor) + found.median_ns) / roofline)
+
+
+def _measure_here(
+    all_cores: int, launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int
+) -> Measurement:
+    """Time a task on this computer's CPU, while the other cores of the machine work."""
+    return measure(launch, point, cores, boxes, footprint, others=max(0, all_cores - cores))
+
+
+def _likes(key: TaskKey) -> tuple[tuple[str, str, bool], ...]:
+    """What tasks that can stand in for another have in common with it, the nearest first."""
+    return tuple((key.kind, body, beside) for beside in (key.beside, not key.beside) for body in (key.body, ""))
 
 
 def _launch_ns(processor: Processor) -> int:

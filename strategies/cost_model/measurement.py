@@ -8,19 +8,22 @@ import time
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from math import log2, prod
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, NamedTuple, Self, final
 
 from maniple.operators.proving.user_operator import UserOperator
 from maniple.process.file_entry import read_json, write_atomically
 from maniple.process.host_allocation import watch_host_run
+from maniple.process.inventory import spare_cores
 from maniple.process.malloc_tuning import keep_freed
 from maniple.process.taken_memory import Taken
 from maniple.runtime.devices.registry import CPU
 from maniple.runtime.schedule.accumulation import joining
 from maniple.runtime.schedule.roofline import computing_type
 from maniple.runtime.storage.copy_kernels import torch_dtype
+from maniple.strategies.cost_model.background_load import load_cores
 from maniple.strategies.cost_model.body_name import body_name, is_written_by_user
 from maniple.strategies.cost_model.measured_device import name_device, name_software
+from maniple.strategies.cost_model.peer import MOST_PEERS, Peers
 from maniple.strategies.cost_model.scratch import NOTHING, measure_scratch
 from maniple.strategies.cost_model.timed_body import TimedBody
 
@@ -36,10 +39,10 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 7
+VERSION = 8
 """The version of the file."""
 WHOLE = ("work", "touched", "dropped", "kept", "peak")
-FIELDS = ("kind", "body", "shapes", "cores", "footprint", "passes", "flops", "runoff", *WHOLE)
+FIELDS = ("kind", "body", "shapes", "cores", "footprint", "beside", "passes", "flops", "runoff", *WHOLE)
 """Of a task in it; those that are whole numbers."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
 """Calls before timing; timed runs of a pass, each of as many calls as take LEAST_S."""
@@ -67,6 +70,7 @@ class TaskKey:
             of an instance; ``+`` before one to which the task adds, and ``-`` for one that it does not use.
         cores: that the processor owns.
         footprint: bytes that were touched before the task met a tensor again.
+        beside: whether other processors worked meanwhile.
         lasts: whether the same key means the same code in another program. A body that a user wrote may call functions
             and hold values that no hash of it covers.
         nameless: what of the body has no name.
@@ -77,6 +81,7 @@ class TaskKey:
     shapes: tuple[str, ...]
     cores: int
     footprint: int = FOOTPRINT_BYTES
+    beside: bool = False
     lasts: bool = True
     nameless: tuple[Nameless, ...] = ()
 
@@ -212,7 +217,13 @@ def frames(launch: Launch, points: Iterable[int]) -> tuple[Rect | None, ...]:
 
 
 def task_key(
-    launch: Launch, point: int, cores: int, boxes: Sequence[Rect | None], footprint: int = FOOTPRINT_BYTES
+    launch: Launch,
+    point: int,
+    cores: int,
+    boxes: Sequence[Rect | None],
+    footprint: int = FOOTPRINT_BYTES,
+    *,
+    beside: bool = False,
 ) -> TaskKey | None:
     """Give what determines the time of a task; None for tasks that only pass values on.
 
@@ -222,6 +233,7 @@ def task_key(
         cores: that the processor owns.
         boxes: of the instances that it sees, by requirement.
         footprint: bytes that a step touches.
+        beside: whether other processors work meanwhile.
     """
     if not launch.kind:
         return None
@@ -239,7 +251,7 @@ def task_key(
     # A user's operator is written down as a class and its arguments; what it runs belongs to the class.
     name, nameless = body_name((body, body.definition.function) if isinstance(body, UserOperator) else body)
     lasts = not (nameless or is_written_by_user(body))
-    return TaskKey(launch.kind, name, shapes, cores, footprint, lasts, nameless)
+    return TaskKey(launch.kind, name, shapes, cores, footprint, beside, lasts, nameless)
 
 
 def _part(rect: Rect, box: Rect) -> str:
@@ -259,8 +271,11 @@ def measure(
     boxes: Sequence[Rect | None],
     footprint: int = FOOTPRINT_BYTES,
     clock: Callable[[], int] = time.perf_counter_ns,
+    others: int = 0,
 ) -> Measurement:
-    """Time a task's body on tensors that take turns: warm-up, median and spread.
+    """Time a task's body on tensors that take turns, while other cores work: warm-up, median and spread.
+
+    What others do is the same where the processor has one core (see `peer`); else, and beside more of them, they add.
 
     Args:
         launch: the launch; it must have a body.
@@ -269,6 +284,7 @@ def measure(
         boxes: of the instances that it sees, by requirement.
         footprint: bytes that a step touches: calls take turns on tensors that have as many in all.
         clock: nanoseconds.
+        others: cores that work meanwhile, as far as this computer has so many beside those of the task.
 
     Raises:
         RequestError: the launch has no body.
@@ -282,7 +298,7 @@ def measure(
     torch.set_num_threads(cores)
     try:
         with torch.no_grad():
-            runs = _time_calls(body.bind, copies, clock)
+            runs = _time_calls(lambda: _bind_all(body.bind, copies, clock), cores, clock, others)
             views = body.views()
             scratch = measure_scratch(lambda: body.bind(views), watch_host_run)
     finally:
@@ -292,23 +308,42 @@ def measure(
     return Measurement.of(launch, point, max(1, round(median)), round(spread), scratch)
 
 
-def _time_calls(body: Callable[[], Callable[[], object]], copies: int, clock: Callable[[], int]) -> list[float]:
-    first = body()
+def _time_calls(bind: Callable[[], _Turns], cores: int, clock: Callable[[], int], others: int) -> list[float]:
+    """Give what a call takes in each of some runs, while other cores work."""
+    peers = spare_cores()[: min(others, MOST_PEERS)] if cores == 1 else []
+    runs = []
+    # Peers are forked before there are threads that work.
+    with Peers(peers, lambda: bind().bodies) as beside, load_cores(others - len(peers), len(peers)):
+        turns = bind()
+        bodies = cycle(turns.bodies)
+        beside.wait()
+        for _ in range(RUNS):
+            begun = clock()
+            for each in islice(bodies, turns.calls):
+                each()
+            runs.append((clock() - begun) / turns.calls)
+    return runs
+
+
+class _Turns(NamedTuple):
+    """Bodies that take turns, and the calls of a run."""
+
+    bodies: list[Callable[[], object]]
+    calls: int
+
+
+def _bind_all(bind: Callable[[], Callable[[], object]], copies: int, clock: Callable[[], int]) -> _Turns:
+    """Bind a body to as many tensors as there are, but no more than there will be calls, and call each."""
+    first = bind()
     for _ in range(WARM_UP):
         first()
     begun = clock()
     first()
     calls = max(1, round(LEAST_S * 1e9 / max(1, clock() - begun)))
-    others = [body() for _ in range(min(copies, RUNS * calls) - 1)]
+    others = [bind() for _ in range(min(copies, RUNS * calls) - 1)]
     for each in others:
         each()
-    bodies, runs = cycle([*others, first]), []
-    for _ in range(RUNS):
-        begun = clock()
-        for each in islice(bodies, calls):
-            each()
-        runs.append((clock() - begun) / calls)
-    return runs
+    return _Turns([*others, first], calls)
 
 
 def read_measurements(path: str | os.PathLike[str]) -> Measurements:
@@ -328,7 +363,8 @@ def read_measurements(path: str | os.PathLike[str]) -> Measurements:
         task = entry.table(FIELDS)
         shapes = tuple(shape.string() for shape in task["shapes"].elements())
         kind, body = task["kind"].string(), task["body"].string()
-        key = TaskKey(kind, body, shapes, task["cores"].integer(1), task["footprint"].integer(1))
+        cores, footprint = task["cores"].integer(1), task["footprint"].integer(1)
+        key = TaskKey(kind, body, shapes, cores, footprint, task["beside"].boolean())
         passes = tuple(_read_pass(one) for one in task["passes"].elements())
         if not passes:
             raise task["passes"].problem("at least one pass")

@@ -97,14 +97,23 @@ def flow_orders(problem: Problem, rule: VersionRule, parts: int, stages: int) ->
     return WITHOUT_FLUSH if rule.adds and parts > stages else (ASYNCHRONOUS,)
 
 
-def flow_costs(problem: Problem, strategy: str, times: CostModel | None, fleet: Fleet) -> tuple[CostGraph, ...]:
+def flow_costs(
+    problem: Problem, strategy: str, times: CostModel | None, fleet: Fleet, parts: int = 1
+) -> tuple[CostGraph, ...]:
     """What stages are made of, on a processor of each class of a fleet.
+
+    Args:
+        problem: the graph and the machine.
+        strategy: who asks.
+        times: of tasks; by default the roofline.
+        fleet: the processors.
+        parts: how many micro-batches there are.
 
     Raises:
         RequestError: nothing can be cut.
     """
     graph = problem.graph
-    found = tuple(without_parting(graph, own) for own in costs_by_class(graph, problem.machine, fleet, times))
+    found = tuple(without_parting(graph, own) for own in costs_by_class(graph, problem.machine, fleet, times, parts))
     if len(found[0].nodes) < 2:
         raise RequestError(
             f"strategy {strategy!r}: expected operators that stages can part; all of {problem.graph.name} are between "

@@ -12,6 +12,8 @@ PipeDream's take mini-batches in turn, so that a stage sees each update once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
@@ -71,9 +73,9 @@ class PipeDream(AbstractDirectStrategy):
             RequestError: no rule is asked for, nothing can be cut, or nothing fits in memory.
         """
         rule, fleet = asked_rule(problem, self.name), Fleet.of(problem.machine).within_limit(self._memory_bytes)
-        costs = flow_costs(problem, self.name, self._times or problem.costs, fleet)
         found, refusals = list[Finalist](), list[RequestError]()
         for parts in flow_parts(problem, rule):
+            costs = flow_costs(problem, self.name, self._times or problem.costs, fleet, parts)
             for matching, cut in self._cuts(problem, costs, fleet, flow_assumptions(rule, parts), refusals):
                 # One stage has no versions but the newest, and is data parallelism.
                 if len(cut.stages) > 1 and (not rule.adds or parts >= len(cut.stages)):
@@ -100,15 +102,18 @@ class PipeDream(AbstractDirectStrategy):
         """The pipelines under some assumptions, each beside what matches its stages; else notes why there is none.
 
         Those of PipeDream's optimizer, straight, with replicas, and on all levels of the machine, which takes all
-        processors as the first. Where they differ, also those whose stages are matched to them.
+        processors as the first; and those whose replicas synchronise for nothing, for links do that while the next
+        mini-batch is computed. Where processors differ, also those whose stages are matched to them.
         """
         machine, count = problem.machine, len(problem.machine.processors)
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
         straight, shared = (flat(machine, min(count, len(costs[0].nodes))),), (flat(machine, count),)
         ways: list[tuple[tuple[Level, ...], bool]] = [(straight, False), (shared, True)]
-        for level, replicate in [*ways, *([(levels(machine), True)] if len(levels(machine)) > 1 else [])]:
+        every = [*ways, *([(levels(machine), True)] if len(levels(machine)) > 1 else [])]
+        hidden = replace(given, synchronized=0.0)
+        for (level, replicate), assumed in [*product(every, (given,)), (ways[1], hidden)]:
             try:
-                asked = SegmentationProblem(costs[0], level, replicate, limit, "throughput", given)
+                asked = SegmentationProblem(costs[0], level, replicate, limit, "throughput", assumed)
                 cut = segment(asked)
             except RequestError as error:
                 refusals.append(error)

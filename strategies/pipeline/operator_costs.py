@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.bound import NS, whole_step
+from maniple.process.error import RequestError
+from maniple.runtime.schedule.roofline import Rooflines, fold_ns
+from maniple.strategies.bound import NS, accumulated_step, whole_step
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from maniple.operators.graph.graph import Graph, Node
     from maniple.runtime.machine.machine import Machine
+    from maniple.runtime.schedule.launch import Launch
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.pipeline.fleet import Fleet
 
@@ -26,8 +32,8 @@ class Times:
     """Seconds of the passes of an operator, and what of them each micro-batch takes however small."""
 
     forward_s: float = 0.0
-    backward_s: float = 0.0
     forward_start_s: float = 0.0
+    backward_s: float = 0.0
     backward_start_s: float = 0.0
 
 
@@ -46,26 +52,114 @@ def operator_times(
         processor: the processor.
     """
     model = Analytic(machine) if model is None else model
-    start_s = machine.processor(processor).launch_s
+    return _added_up(graph, whole_step(graph, machine, processor), model, machine.processor(processor).launch_s)
+
+
+def times_of_parts(
+    graph: Graph, machine: Machine, parts: int, model: CostModel | None = None, processor: int = 0
+) -> dict[str, Times]:
+    """What every operator takes in a step of several micro-batches that one processor computes alone, as they run.
+
+    What each micro-batch takes however small follows from what the mini-batch takes whole and in micro-batches, as if
+    the rest were proportional to samples: a product that reads its weights each time, say, or a body that adds to
+    gradients where that of a mini-batch writes them. Folds count, too: of the gradient of what several operators read.
+
+        samples    whole      in 4 parts      however small      proportional
+        linear     10 ms      4 x 4 ms        2 ms each          8 ms
+
+    Args:
+        graph: the operators; it must have a loss.
+        machine: the machine.
+        parts: how many micro-batches.
+        model: of the tasks' times; by default the roofline.
+        processor: the processor.
+
+    Raises:
+        RequestError: micro-batches cannot go through the graph one by one.
+    """
+    model, start_s = Analytic(machine) if model is None else model, machine.processor(processor).launch_s
+    rooflines = Rooflines.of(machine)
+
+    def taken(count: int) -> dict[str, Times]:
+        launches = accumulated_step(graph, machine, processor, count)
+        found = _added_up(graph, launches, model, start_s)
+        for name, seconds in _folds(launches, rooflines, processor):
+            found[name].backward_s += seconds
+            found[name].backward_start_s += min(start_s, seconds)
+        return found
+
+    whole = taken(1)
+    if parts == 1:
+        return whole
+    cut, found = taken(parts), dict[str, Times]()
+    for name, one in whole.items():
+        forward = _with_start(one.forward_s, cut[name].forward_s, parts)
+        backward = _with_start(one.backward_s, cut[name].backward_s, parts)
+        found[name] = Times(*forward, *backward)
+    return found
+
+
+def _with_start(whole_s: float, cut_s: float, parts: int) -> tuple[float, float]:
+    """Seconds of a mini-batch, and of them what each of its micro-batches takes however small."""
+    start_s = max(0.0, (cut_s - whole_s) / (parts - 1))
+    return cut_s - (parts - 1) * start_s, start_s
+
+
+def _added_up(graph: Graph, launches: Sequence[Launch], model: CostModel, start_s: float) -> dict[str, Times]:
+    """What every operator takes of some launches; those of equal micro-batches are priced once."""
     times = {node.name: Times() for node in graph.nodes}
     users = {graph.tensors[i].name: node.name for node in reversed(graph.nodes) for i in node.operands if i is not None}
-    for launch in whole_step(graph, machine, processor):
-        name, _, part = launch.name.rpartition(".")
+    priced: dict[object, float] = {}
+    for launch in launches:
+        name, part = _operator_and_part(launch)
         if part in {"input", "fetch"}:
             continue
-        seconds = float(model.task_ns(launch)[0]) * NS
+        needs = tuple((need.rects[0].volume, need.privilege) for need in launch.requirements)
+        if (name, part, needs) not in priced:
+            priced[name, part, needs] = float(model.task_ns(launch)[0]) * NS
+        seconds = priced[name, part, needs]
         if part == "forward":
             times[name].forward_s += seconds
             times[name].forward_start_s += min(start_s, seconds)
         elif part in {"norm", "update", "assign"}:
-            times[users[name]].backward_s += seconds
+            times[users[name.partition("+")[0]]].backward_s += seconds
         else:
             times[name].backward_s += seconds
             times[name].backward_start_s += min(start_s, seconds)
     return times
 
 
-def cost_graph(graph: Graph, machine: Machine, model: CostModel | None = None, processor: int = 0) -> CostGraph:
+def _operator_and_part(launch: Launch) -> tuple[str, str]:
+    """Of which operator a launch is, or of which weights, and what of it."""
+    name, _, part = launch.name.partition("#")[0].rpartition(".")
+    return name, part
+
+
+def _folds(launches: Sequence[Launch], rooflines: Rooflines, processor: int) -> Iterator[tuple[str, float]]:
+    """The operators whose backward reads what several tasks contributed, and seconds of folding that, by micro-batch.
+
+    A task that contributes to the gradient of what several operators read writes an instance of its own. Who reads it
+    has them folded: all are read, and what they add up to is written.
+
+    Args:
+        launches: of a step, in order.
+        rooflines: what processors reach.
+        processor: who folds.
+    """
+    given = Counter[int]()
+    for launch in launches:
+        for need in launch.requirements:
+            if need.privilege.kind == "reduce" and not need.privilege.accumulates:
+                given[need.region.id] += 1
+            elif need.privilege.reads and (count := given.pop(need.region.id, 0)) > 1:
+                touched = (count + 1) * need.rects[0].volume * need.region.itemsize
+                taken_ns = fold_ns(rooflines, np.asarray([touched]), np.asarray([processor]))
+                yield _operator_and_part(launch)[0], float(taken_ns[0]) * NS
+
+
+def cost_graph(
+    graph: Graph, machine: Machine, model: CostModel | None = None, processor: int = 0, parts: int = 0
+) -> CostGraph:
     """The graph of costs of a training step.
 
     A weight that operators share counts with the first of them. A result is kept for backward where its own or a
@@ -77,8 +171,15 @@ def cost_graph(graph: Graph, machine: Machine, model: CostModel | None = None, p
         machine: whose rates count.
         model: of the tasks' times; by default the roofline.
         processor: on which they are taken.
+        parts: of how many micro-batches; 0: of any number, each of which takes a launch of each task however small.
+
+    Raises:
+        RequestError: so many micro-batches cannot go through the graph one by one.
     """
-    times = operator_times(graph, machine, model, processor)
+    if parts:
+        times = times_of_parts(graph, machine, parts, model, processor)
+    else:
+        times = operator_times(graph, machine, model, processor)
     groups = _groups(graph)
     home = {node.name: group[0].name for group in groups for node in group}
     producers = {result: node for node in graph.nodes for result in node.results}
@@ -166,18 +267,28 @@ def _saved_bytes(graph: Graph, node: Node) -> int:
 
 
 def costs_by_class(
-    graph: Graph, machine: Machine, fleet: Fleet, model: CostModel | None = None, own: CostGraph | None = None
+    graph: Graph,
+    machine: Machine,
+    fleet: Fleet,
+    model: CostModel | None = None,
+    parts: int = 0,
 ) -> tuple[CostGraph, ...]:
     """The graph of costs on a processor of each class of a fleet; only times differ.
+
+    Where micro-batches cannot go through the graph one by one, as through an exact batch norm, each is taken to add a
+    launch of each task and nothing else: such a pipeline may still run, with a border of stages there.
 
     Args:
         graph: the operators; it must have a loss.
         machine: whose rates count.
         fleet: its processors.
         model: of the tasks' times; by default the roofline.
-        own: that of processor 0, where it is known.
+        parts: of how many micro-batches; 0: see `cost_graph`.
     """
     firsts = [members[0] for members in fleet.classes]
-    return tuple(
-        own if own is not None and first == 0 else cost_graph(graph, machine, model, first) for first in firsts
-    )
+    try:
+        return tuple(cost_graph(graph, machine, model, first, parts) for first in firsts)
+    except RequestError:
+        if not parts:
+            raise
+        return tuple(cost_graph(graph, machine, model, first) for first in firsts)

@@ -10,6 +10,7 @@ mini-batch soonest; which of these runs, or a plan without a pipeline, the simul
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -17,7 +18,7 @@ from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
-from maniple.strategies.pipeline.operator_costs import cost_graph, costs_by_class
+from maniple.strategies.pipeline.operator_costs import costs_by_class
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+Costs = Mapping[int, "tuple[CostGraph, ...]"]
+"""By number of micro-batches what operators take on a processor of each class."""
 EXPLORED = ("1f1b", "early_backward", "gpipe")
 """The orders that are explored where none is asked for."""
 
@@ -81,8 +84,10 @@ class Antichain(AbstractDirectStrategy):
         """
         fleet = Fleet.of(problem.machine).within_limit(self._memory_bytes)
         model = self._times or problem.costs
-        own = cost_graph(problem.graph, problem.machine, model)
-        costs = costs_by_class(problem.graph, problem.machine, fleet, model, own)
+        costs = {
+            parts: costs_by_class(problem.graph, problem.machine, fleet, model, parts)
+            for parts in micro_batch_counts(problem)
+        }
         refusals: list[RequestError] = []
         found = [*self._candidates(problem, costs, fleet, refusals), *self._matched(problem, costs, fleet)]
         if not found and refusals:
@@ -91,18 +96,18 @@ class Antichain(AbstractDirectStrategy):
         several = [each for each in found if len(each.plan.stages) > 1]
         return choose(problem, self.name, found if others else several or found, others)
 
-    def _matched(self, problem: Problem, costs: tuple[CostGraph, ...], fleet: Fleet) -> Iterator[Finalist]:
+    def _matched(self, problem: Problem, costs: Costs, fleet: Fleet) -> Iterator[Finalist]:
         """Where processors or links differ, pipelines whose stages are matched to them, for each number of them."""
         if len(fleet.classes) == 1:
             return
         machine, devices = problem.machine, self._devices(problem.machine)
-        for replicate, (assumption, orders), parts in product(
-            self._replicas, _explored(problem).items(), micro_batch_counts(problem)
+        for replicate, (assumption, orders), (parts, own) in product(
+            self._replicas, _explored(problem).items(), costs.items()
         ):
-            level = flat(machine, devices if replicate else min(devices, len(costs[0].nodes)))
+            level = flat(machine, devices if replicate else min(devices, len(own[0].nodes)))
             given = Assumptions(order=assumption, micro_batches=parts)
-            asked = SegmentationProblem(costs[0], (level,), replicate, None, "throughput", given)
-            matching = Matching(asked, costs, fleet)
+            asked = SegmentationProblem(own[0], (level,), replicate, None, "throughput", given)
+            matching = Matching(asked, own, fleet)
             for cut in matching.pipelines():
                 if sum(stage.replicas for stage in cut.stages) <= devices:
                     for order in orders if len(cut.stages) > 1 else orders[:1]:
@@ -118,28 +123,28 @@ class Antichain(AbstractDirectStrategy):
         return len(machine.processors) if self._stages is None else min(self._stages, len(machine.processors))
 
     def _candidates(
-        self, problem: Problem, costs: tuple[CostGraph, ...], fleet: Fleet, refusals: list[RequestError]
+        self, problem: Problem, costs: Costs, fleet: Fleet, refusals: list[RequestError]
     ) -> Iterator[Finalist]:
         """What the search of equal processors finds for each order and number of micro-batches; else notes why not.
 
         Where processors differ, it takes all as processor 0; what it finds takes what its processors take.
         """
-        machine, own = problem.machine, costs[0]
+        machine = problem.machine
         devices = self._devices(machine)
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
         wanted = _explored(problem)
         for replicate in self._replicas:
-            level = flat(machine, devices if replicate else min(devices, len(own.nodes)))
             for assumption, orders in wanted.items():
-                for parts in micro_batch_counts(problem):
+                for parts, own in costs.items():
+                    level = flat(machine, devices if replicate else min(devices, len(own[0].nodes)))
                     given = Assumptions(order=assumption, micro_batches=parts)
                     try:
-                        asked = SegmentationProblem(own, (level,), replicate, limit, "latency", given)
+                        asked = SegmentationProblem(own[0], (level,), replicate, limit, "latency", given)
                         cut = segment(asked)
                     except RequestError as error:
                         refusals.append(error)
                         continue
-                    times = Matching(asked, costs, fleet).times(cut) if len(costs) > 1 else ()
+                    times = Matching(asked, own, fleet).times(cut) if len(own) > 1 else ()
                     # A stage by itself takes turns with nobody.
                     for order in orders if len(cut.stages) > 1 else orders[:1]:
                         yield finalist(problem, self.name, asked, cut, order, times)

@@ -16,20 +16,19 @@ from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
-from maniple.strategies.pipeline.operator_costs import cost_graph, costs_by_class
+from maniple.strategies.pipeline.operator_costs import costs_by_class
 from maniple.strategies.pipeline.pipeline_timing import RUNS_AS
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts, rivals
-from maniple.strategies.segmentation.order_search import explore, explore_matched
+from maniple.strategies.segmentation.order_search import Candidate, explore, explore_matched
 from maniple.strategies.segmentation.segment import load_compiled
 from maniple.strategies.segmentation.stage_plan import assumed, finalist
 
 if TYPE_CHECKING:
     from maniple.operators.plan.plan import Plan
+    from maniple.runtime.machine.machine import Machine
     from maniple.strategies.cost_model.cost_model import CostModel
     from maniple.strategies.pipeline.cost_graph import CostGraph
-    from maniple.strategies.pipeline.stage_costs import Level
     from maniple.strategies.segmentation.finalists import Finalist
-    from maniple.strategies.segmentation.order_search import Candidate
 
 __all__: list[str] = []
 
@@ -70,17 +69,16 @@ class BaPipe(AbstractDirectStrategy):
         Raises:
             RequestError: no order has a partition that fits, or something else than time is to be minimised.
         """
-        graph, machine = problem.graph, problem.machine
-        costs = cost_graph(graph, machine, self._times or problem.costs)
-        level = flat(machine, min(len(machine.processors), len(costs.nodes)))
-        counts = micro_batch_counts(problem)
-        candidates = self._matched(problem, costs, level, counts) or explore(
-            costs,
-            level,
-            memory_bytes=share_bytes(machine) if self._memory_bytes is None else self._memory_bytes,
-            asynchronous=self._asynchronous,
-            micro_batches=counts,
-        )
+        fleet, machine = Fleet.of(problem.machine).within_limit(self._memory_bytes), problem.machine
+        candidates, refusals = list[Candidate](), list[RequestError]()
+        for parts in micro_batch_counts(problem):
+            costs = costs_by_class(problem.graph, machine, fleet, self._times or problem.costs, parts)
+            try:
+                candidates += self._explored(machine, costs, fleet, parts)
+            except RequestError as error:
+                refusals.append(error)
+        if not candidates and refusals:
+            raise refusals[0]
         wanted = None if problem.order is None else assumed(problem.order)
         fitting = [each for each in candidates if wanted is None or wanted == assumed(RUNS_AS[each.variation.order])]
         if not fitting:
@@ -88,15 +86,20 @@ class BaPipe(AbstractDirectStrategy):
         found = [self._finalist(problem, each, problem.order or "") for each in fitting]
         return choose(problem, self.name, found, [] if self._alone else rivals(problem, found))
 
-    def _matched(
-        self, problem: Problem, costs: CostGraph, level: Level, counts: tuple[int, ...]
+    def _explored(
+        self, machine: Machine, costs: tuple[CostGraph, ...], fleet: Fleet, parts: int
     ) -> tuple[Candidate, ...]:
-        """What is explored where processors, memories or links differ; none where all are alike, or nothing fits."""
-        fleet = Fleet.of(problem.machine).within_limit(self._memory_bytes)
-        if len(fleet.classes) == 1:
-            return ()
-        taken = costs_by_class(problem.graph, problem.machine, fleet, self._times or problem.costs, costs)
-        return explore_matched(taken, fleet, level, asynchronous=self._asynchronous, micro_batches=counts)
+        """What is explored with so many micro-batches; matched where processors, memories or links differ.
+
+        Raises:
+            RequestError: nothing fits.
+        """
+        level = flat(machine, min(len(machine.processors), len(costs[0].nodes)))
+        matched, counts, overlaps = tuple[Candidate, ...](), (parts,), self._asynchronous
+        if len(fleet.classes) > 1:
+            matched = explore_matched(costs, fleet, level, asynchronous=overlaps, micro_batches=counts)
+        limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
+        return matched or explore(costs[0], level, memory_bytes=limit, asynchronous=overlaps, micro_batches=counts)
 
     def _finalist(self, problem: Problem, candidate: Candidate, order: str) -> Finalist:
         own = finalist(problem, self.name, candidate.asked, candidate.segmentation, order, candidate.times)

@@ -19,7 +19,7 @@ from maniple.process.error import RequestError
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat
-from maniple.strategies.pipeline.operator_costs import cost_graph, costs_by_class
+from maniple.strategies.pipeline.operator_costs import costs_by_class
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
 from maniple.strategies.segmentation.finalists import choose, load_simulator, micro_batch_counts
@@ -68,15 +68,14 @@ class GPipe(AbstractDirectStrategy):
         if problem.order not in {None, ORDER}:
             raise RequestError(f"strategy {self.name!r} has stages take turns as {ORDER!r}, got {problem.order!r}")
         model, count = self._times or problem.costs, len(problem.machine.processors)
-        costs = cost_graph(problem.graph, problem.machine, model)
         fleet = Fleet.of(problem.machine)
-        taken = costs_by_class(problem.graph, problem.machine, fleet, model, costs)
-        devices = min(count if self._stages is None else self._stages, count, len(costs.nodes))
-        level = flat(problem.machine, devices)
         found: list[Finalist] = []
         for parts in micro_batch_counts(problem):
+            taken = costs_by_class(problem.graph, problem.machine, fleet, model, parts)
+            devices = min(count if self._stages is None else self._stages, count, len(taken[0].nodes))
+            level = flat(problem.machine, devices)
             given = Assumptions(order="gpipe", transfers="overlap", micro_batches=parts)
-            asked = SegmentationProblem(costs, (level,), False, None, "throughput", given)
+            asked = SegmentationProblem(taken[0], (level,), False, None, "throughput", given)
             matching = _widest(Matching(asked, taken, fleet), devices) if len(taken) > 1 else None
             cut, times = matching or (segment(asked), ())
             found.append(finalist(problem, self.name, asked, cut, ORDER, times))
