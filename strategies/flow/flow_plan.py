@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+MOST_STAGES = 8
+"""Of up to so many stages, and of all processors, the fewest micro-batches are looked at."""
 PREDICTED = "spectrain"
 """A rule that every strategy without a flush knows."""
 
@@ -79,14 +81,16 @@ def asked_rule(problem: Problem, strategy: str) -> VersionRule:
 def flow_parts(problem: Problem, rule: VersionRule) -> tuple[int, ...]:
     """The numbers of micro-batches to look at: 1, where the rule does not add their gradients up.
 
-    One more than processors is among them: the fewest that the early order can hide transfers with.
+    Each starts all tasks once more, so the fewest that so many stages can have are among them, which is one each, and
+    one more than that, the fewest that the early order can hide transfers with.
     """
     if not rule.adds:
         return (1,)
     found = {parts for parts in micro_batch_counts(problem) if parts > 1}
-    more = len(problem.machine.processors) + 1
-    if problem.micro_batches is None and more <= problem.graph.batch:
-        found.add(more)
+    if problem.micro_batches is None:
+        count = len(problem.machine.processors)
+        fewest = {*range(2, min(count, MOST_STAGES) + 2), count + 1}
+        found |= {parts for parts in fewest if parts <= problem.graph.batch}
     return tuple(sorted(found))
 
 
