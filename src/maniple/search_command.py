@@ -98,7 +98,6 @@ def search(
     from maniple.compile_beside import compile_beside
     from maniple.operators.plan.plan import Plan
     from maniple.request import amount, machine_of, semantics_of
-    from maniple.search_loop import parts_of
     from maniple.search_loop import search as find
 
     machine = machine_of(machine_name, None if memory is None else amount("--memory", memory))
@@ -109,8 +108,7 @@ def search(
             chosen = _load_strategy(strategy)
         stages, model_s = None if inside is None else Plan.load(inside), [0.0]
         changed, optimizer = kept_semantics(stages, semantics_of(semantics)), _optimizer(updated, graph)
-        parts = parts_of(chosen, graph, machine, micro_batches)
-        tasks = _clocked(costs, graph, changed, machine, parts, say)
+        tasks = _clocked(costs, graph, changed, machine, (chosen, micro_batches), say)
         answer = find(
             graph,
             machine,
@@ -152,14 +150,16 @@ def _clocked(
     graph: Graph,
     semantics: Mapping[str, str],
     machine: Machine,
-    parts: tuple[int, ...],
+    asked: tuple[AbstractStrategy[Any], int | None],
     say: Callable[[str], None],
 ) -> _Clocked:
     """What tells what tasks of a graph under some semantics take, and says how long it has been at it."""
     from maniple.costs import NamedCosts
     from maniple.operators.lowering.precision import apply_semantics
+    from maniple.search_loop import parts_of
 
-    return _Clocked(NamedCosts(costs, apply_semantics(graph, semantics), machine, parts), say)
+    (strategy, parts), searched = asked, apply_semantics(graph, semantics)
+    return _Clocked(NamedCosts(costs, searched, machine, parts_of(strategy, searched, machine, parts)), say)
 
 
 def _import_graph(source: str, batch: int | None, costs: str, say: Callable[[str], object]) -> Graph:

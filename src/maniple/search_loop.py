@@ -170,8 +170,7 @@ def search(
     """
     chosen = _choose(strategy, objective, budget, proposals, cores)
     searched = _searched(graph, semantics := kept_semantics(inside, semantics), flows=chosen.flows)
-    parts = parts_of(chosen, searched, machine, micro_batches)
-    tasks, rule = _costs(costs, searched, machine, parts), semantics.get(WEIGHTS)
+    tasks, rule = _costs(costs, chosen, searched, machine, micro_batches), semantics.get(WEIGHTS)
     (turns, later), more = _turns(chosen, objective, order, micro_batches), asked_space(chosen, space)
     stages = None if inside is None else kept_stages(inside, (graph, searched), machine, later, chosen)
     limits = _limits(chosen, budget, proposals, cores, tasks, races=later == (None, None) and can_race(machine, tasks))
@@ -314,10 +313,12 @@ def parts_of(chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, aske
     return micro_batch_counts(Problem(graph, machine, micro_batches=asked)) if several else ()
 
 
-def _costs(costs: str | Costs, graph: Graph, machine: Machine, parts: tuple[int, ...]) -> Costs:
+def _costs(
+    costs: str | Costs, chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, micro_batches: int | None
+) -> Costs:
     """What tells what tasks take, if it does."""
     if isinstance(costs, str):
-        return NamedCosts(costs, graph, machine, parts)
+        return NamedCosts(costs, graph, machine, parts_of(chosen, graph, machine, micro_batches))
     if not isinstance(costs, Costs):
         raise RequestError(f"costs: expected a name, a file, or an object with the methods of Costs, got {costs!r}")
     return costs
