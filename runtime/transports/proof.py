@@ -45,6 +45,8 @@ HANDSHAKE_S = 10.0
 NONCE = DIGEST = 16
 COUNT = struct.Struct("<I")
 SIZE = struct.Struct("<Q")
+STREAM_HEAD = struct.Struct("<IHQ")
+"""What is before a tile on a stream: its number, the length of its header, its size."""
 STREAM_GREETING = struct.Struct(f"<IQ{NONCE}s{DIGEST}s")
 """What the sender of a stream says first: its rank, the bytes that streams of it have carried, nonce, its proof."""
 ASKED_AT = "inproc://zeromq.zap.01"

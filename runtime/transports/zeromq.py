@@ -16,18 +16,18 @@ from maniple.process.error import RunError
 from maniple.process.wakeup import Wakeup
 from maniple.runtime.transports import proof
 from maniple.runtime.transports.message import MAX_FRAME
-from maniple.runtime.transports.proof import COUNT, DIGEST, NONCE, SIZE
+from maniple.runtime.transports.proof import COUNT, DIGEST, NONCE, STREAM_HEAD
 from maniple.runtime.transports.redial import Redials
-from maniple.runtime.transports.streams.inlet import Held
-from maniple.runtime.transports.streams.tile_streams import LEAST, TileStreams
+from maniple.runtime.transports.streams.inlet import LEAST, Message
+from maniple.runtime.transports.streams.tile_streams import TileStreams
 from maniple.runtime.transports.tile_frames import MAX_PAYLOAD, TILE_FRAME, receive_frames, send_frames
 from maniple.runtime.transports.transport import LOOPBACK, Delivery, Guard, Transport
 
 __all__: list[str] = []
 
 UNGUARDED = Guard()
-STREAMED = 1 << 31
-"""Of a message's count: the bytes of its tile come by the stream."""
+BEHIND, COUNTS = 1 << 31, 1 << 32
+"""The first is added to the number of a message that comes behind others by the stream."""
 _DRAIN = 1024
 # What CURVE adds to a frame: a name, a nonce, flags and a seal, of 33 bytes.
 _SEAL = 64
@@ -115,9 +115,9 @@ class ZmqTransport(Transport):
         answer                                           back: keyed digest of nonce, sender and receiver
         mark                                             keyed digest of sender and receiver, count
         count + header                                   count = 0, 1, 2, ... modulo 2**31
+        count + 2**31, streamed + header                 of which so many before went by the stream
         count + header, payload                          of at most 1 MiB
         count + header, size, payload, payload ...       of more: `size` bytes in all
-        count + 2**31 + header, size                     of `size` bytes that come by the stream, whose seal is behind
         ..., seal                                        where tiles are verified: keyed digest of all these frames
 
     Args:
@@ -147,7 +147,7 @@ class ZmqTransport(Transport):
         self._gate = proof.Gate(self._context, self._key, rank, size, encrypt=guard.encrypt)
         self.endpoint = f"{bind(self._router, interface)}#{self._key}"
         self._dealers: dict[int, zmq.Socket[bytes]] = {}
-        self._sent = [0] * size
+        self._sent, self._streamed = [0] * size, [0] * size
         self._received = [-1] * size  # -1: the hello is still to come
         self._names = {proof.name(self._key, peer, rank): peer for peer in range(size) if peer != rank}
         self._awaited: dict[zmq.Socket[bytes], tuple[int, bytes]] = {}  # receivers that have not proved themselves yet
@@ -158,7 +158,9 @@ class ZmqTransport(Transport):
         self._poller.register(self._alarm.fileno(), zmq.POLLIN)
         self._redials = Redials(self._poller)
         # Whoever wants tiles encrypted gets no connection on which they are not.
-        self._streams = None if guard.encrypt else TileStreams(self._poller, rank, size, self._key, interface)
+        self._streams = (
+            None if guard.encrypt else TileStreams(self._poller, rank, size, self._key, interface, sealed=guard.verify)
+        )
         if self._streams is not None:
             self.endpoint += f":{self._streams.port}"
         self._owner = threading.Lock()
@@ -184,23 +186,24 @@ class ZmqTransport(Transport):
                 )
             streams = None if size < LEAST else self._streams
             outlet = None if streams is None else streams.outlet(peer, self.endpoints[peer])
-            first = COUNT.pack(self._sent[peer] % STREAMED + (outlet is not None) * STREAMED) + header
+            number, behind = self._sent[peer] % BEHIND, self._streamed[peer]
+            first = COUNT.pack(number) + header
+            if outlet is None and behind:
+                first = COUNT.pack(number + BEHIND) + COUNT.pack(behind % COUNTS) + header
             self._sent[peer] += 1
-            key = _key_of(self.endpoints[peer])
-            framed, sealed = payload, self._guard.verify
-            if outlet is not None:
-                told = proof.seal(key, self.rank, peer, first, payload) if sealed else b""
-                framed = memoryview(SIZE.pack(size) + told)
-            last = (proof.seal(key, self.rank, peer, first, framed),) if sealed else ()
-            socket.send(first, zmq.NOBLOCK | (zmq.SNDMORE if framed is not None or last else 0))
-            if framed is not None:
-                send_frames(socket, framed, zmq.SNDMORE if last else 0)
-            for frame in last:
-                socket.send(frame, zmq.NOBLOCK)
+            key, sealed = _key_of(self.endpoints[peer]), self._guard.verify
+            last = (proof.seal(key, self.rank, peer, first, payload),) if sealed else ()
             if payload is not None:
                 self.meter.add(account, size)
-                if outlet is not None:
-                    outlet.send(payload)
+            if payload is not None and outlet is not None:
+                self._streamed[peer] += 1
+                outlet.send(STREAM_HEAD.pack(number, len(header), size) + b"".join(last) + header, payload)
+                return
+            socket.send(first, zmq.NOBLOCK | (zmq.SNDMORE if payload is not None or last else 0))
+            if payload is not None:
+                send_frames(socket, payload, zmq.SNDMORE if last else 0)
+            for frame in last:
+                socket.send(frame, zmq.NOBLOCK)
 
     def poll(self, timeout_s: float | None) -> list[Delivery]:
         """Wait for something, and take all that is there."""
@@ -219,7 +222,9 @@ class ZmqTransport(Transport):
             for socket in [socket for socket in self._awaited if socket in events]:
                 self._judge(socket)
             for peer in self._redials.look(events):
-                self._dealers[peer].send(proof.mark(_key_of(self.endpoints[peer]), self.rank, peer, self._sent[peer]))
+                self._dealers[peer].send(
+                    proof.mark(_key_of(self.endpoints[peer]), self.rank, peer, self._sent[peer] - self._streamed[peer])
+                )
             found: list[Delivery] = []
             if self._router in events:
                 for _ in range(_DRAIN):
@@ -228,7 +233,8 @@ class ZmqTransport(Transport):
                         break
             if self._streams is not None:
                 self._streams.serve(events)
-                self._streams.read(partial(self._hand_over, found))
+                room, take = partial(self._room, found), partial(self._hand_over, found)
+                self._streams.read(events, self._received, room, take)
             return found
 
     def wake(self) -> None:
@@ -292,12 +298,12 @@ class ZmqTransport(Transport):
         first = router.recv(zmq.NOBLOCK) if router.getsockopt(zmq.RCVMORE) else b""
         payload, told = None, None
         if router.getsockopt(zmq.RCVMORE):
-            room = partial(self._room, peer, found)
+            room = partial(self._room_of, found, peer, first)
             payload, told = receive_frames(router, room, self.rank, sealed=self._guard.verify)
         if peer is None:
             self._mismatched += 1
         elif first[:-4] == proof.mark(self._key, peer, self.rank, 0)[:-4]:
-            self._number(peer, first[-4:], last=True)
+            self._number(peer, first[-4:], 0, last=True)
         elif self._received[peer] < 0:
             nonce = first[-NONCE - DIGEST : -DIGEST]
             if first == proof.hello(self._key, peer, self.rank, nonce) and payload is None:
@@ -309,45 +315,37 @@ class ZmqTransport(Transport):
                 self._mismatched += 1
         else:
             self._check_seal(peer, first, payload, told)
-            self._number(peer, first)
+            self._number(peer, first, _behind(first)[0])
             self._take(peer, first, payload, found)
 
     def _take(self, peer: int, first: bytes, payload: memoryview | None, found: list[Delivery]) -> None:
-        """Hand a message on, or have it wait for its tile, or for that of one before it.
+        """Hand a message on, or have it wait for those before it that come by the stream."""
+        streamed, header = _behind(first)
+        if self._streams is not None:
+            inlet = self._streams.inlet(peer)
+            if inlet.hold(streamed, Message(header, payload)):
+                return
+        found.append(Delivery(peer, header, payload))
+
+    def _hand_over(self, found: list[Delivery], peer: int, message: Message) -> None:
+        """Hand a message on that has come by the stream, or that had to wait behind such a one.
 
         Raises:
-            RunError: it says of a stream what there cannot be.
+            RunError: it is not what was sent.
         """
-        streams = self._streams
-        message = Held(first, payload)
-        if COUNT.unpack_from(first)[0] >= STREAMED:
-            told = b"" if payload is None else bytes(payload)
-            size = SIZE.unpack_from(told)[0] if len(told) == SIZE.size + self._guard.verify * DIGEST else 0
-            if streams is None or not LEAST <= size <= MAX_PAYLOAD:
-                raise RunError(
-                    f"rank {self.rank}: rank {peer} sends a tile of {size} bytes by a stream; the wire is broken"
-                )
-            message = Held(first, self._room(peer, found, size), size, told[SIZE.size :])
-        if streams is not None and (message.left or streams.holds(peer)):
-            streams.hold(peer, message)
-        else:
-            found.append(Delivery(peer, first[COUNT.size :], payload))
+        if message.first:
+            self._check_seal(peer, message.first, message.payload, message.told)
+        found.append(Delivery(peer, message.header, message.payload))
 
-    def _hand_over(self, found: list[Delivery], peer: int, message: Held) -> None:
-        """Hand a message on whose tile has come by the stream, or that had to wait behind such a one.
+    def _room(self, found: list[Delivery], peer: int, size: int, others: int) -> memoryview:
+        return self.room(peer, size, found, others)
 
-        Raises:
-            RunError: the tile is not what was sent.
-        """
-        if message.told:
-            self._check_seal(peer, message.first, message.tile, message.told)
-        found.append(Delivery(peer, message.first[COUNT.size :], message.tile))
-
-    def _room(self, peer: int | None, found: list[Delivery], size: int) -> memoryview:
+    def _room_of(self, found: list[Delivery], peer: int | None, first: bytes, size: int) -> memoryview:
         """Give the bytes into which a tile is received; `found` was received before it, and not handed over."""
         if peer is None:
             return memoryview(b"")
-        return self.room(peer, size, found, 0 if self._streams is None else self._streams.tiles_held(peer))
+        others = 0 if self._streams is None else self._streams.inlet(peer).tiles_before(_behind(first)[0])
+        return self.room(peer, size, found, others)
 
     def _check_seal(self, peer: int, first: bytes, payload: memoryview | None, told: bytes | None) -> None:
         """See that a message, or a tile, is as its sender sent it.
@@ -357,23 +355,33 @@ class ZmqTransport(Transport):
         """
         if self._guard.verify and told != proof.seal(self._key, peer, self.rank, first, payload):
             raise RunError(
-                f"rank {self.rank}: message {COUNT.unpack_from(first)[0] % STREAMED} of rank {peer} is not what it "
-                "sent: its seal is wrong; the wire between them corrupts what it carries, or somebody does"
+                f"rank {self.rank}: message {int.from_bytes(first[: COUNT.size], 'little') % BEHIND} of rank {peer} is "
+                "not what it sent: its seal is wrong; the wire between them corrupts what it carries, or somebody does"
             )
 
-    def _number(self, peer: int, first: bytes, *, last: bool = False) -> None:
-        """See that a message, or a mark after the last one, is the next.
+    def _number(self, peer: int, first: bytes, streamed: int, *, last: bool = False) -> None:
+        """See that a message, or a mark after the last one, is the next by ZeroMQ.
 
         Raises:
             RunError: frames were lost.
         """
         expected = max(0, self._received[peer])
-        if len(first) < COUNT.size or COUNT.unpack_from(first)[0] % STREAMED != expected % STREAMED:
+        number = (COUNT.unpack_from(first)[0] - streamed) % BEHIND if len(first) >= COUNT.size else -1
+        if number != expected % BEHIND:
+            got = first[: COUNT.size] if number < 0 else COUNT.pack(number)
             raise RunError(
                 f"rank {self.rank}: frames of rank {peer} were lost: expected message {expected}, got "
-                f"{first[: COUNT.size].hex()}; the connection between them broke"
+                f"{got.hex()}; the connection between them broke"
             )
         self._received[peer] = expected if last else expected + 1
+
+
+def _behind(first: bytes) -> tuple[int, bytes]:
+    """Give how many messages by the stream come before one by ZeroMQ, and its header."""
+    size = COUNT.size
+    if len(first) < 2 * size or COUNT.unpack_from(first)[0] < BEHIND:
+        return 0, first[size:]
+    return COUNT.unpack_from(first, size)[0], first[2 * size :]
 
 
 def _key_of(endpoint: str) -> str:

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import zmq
 
 from maniple.process.error import RunError
+from maniple.runtime.transports.proof import COUNT, DIGEST, STREAM_HEAD
+from maniple.runtime.transports.tile_frames import MAX_PAYLOAD
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable, Container
 
 __all__: list[str] = []
 
+LEAST = 64 << 10
+"""Bytes of the smallest tile that a stream carries: of a shorter one the copies cost less than the stream's calls."""
+_MOST_HEADER = 4096
+_NUMBERS, _COUNTS = 1 << 31, 1 << 32
 
-@final
-class Held:
-    """A message that waits for the bytes of its tile, or for those of one before it.
+
+class Message(NamedTuple):
+    """A message in its turn.
 
     Args:
-        first: its number and header.
-        tile: its payload, if it has one.
-        left: how many bytes of the payload are still to come by the stream.
-        told: the seal of a tile that comes by the stream, if it has one.
+        header: its header.
+        payload: its payload, if it has one.
+        first: of one that came by the stream its number and header, which its seal is over; else empty.
+        told: its seal.
     """
 
-    __slots__ = ("first", "left", "tile", "told")
-
-    def __init__(self, first: bytes, tile: memoryview | None, left: int = 0, told: bytes = b"") -> None:
-        self.first, self.tile, self.left, self.told = first, tile, left, told
+    header: bytes
+    payload: memoryview | None
+    first: bytes = b""
+    told: bytes = b""
 
 
 @final
@@ -40,10 +47,10 @@ class Inlet:
         poller: is woken by the stream.
         rank: this rank.
         peer: the other.
+        sealed: whether tiles have seals.
     """
 
-    def __init__(self, poller: zmq.Poller, rank: int, peer: int) -> None:
-        self.held: deque[Held] = deque()
+    def __init__(self, poller: zmq.Poller, rank: int, peer: int, *, sealed: bool) -> None:
         self.since: float | None = None
         """Since when what is awaited has no stream to come by."""
         self._poller, self._rank, self._peer = poller, rank, peer
@@ -52,6 +59,31 @@ class Inlet:
         self._came = 0
         self._ended = True
         self._watched = False
+        self._waits = False  # what it brings next, for messages of ZeroMQ that come before it
+        self._done = 0  # messages that have come by streams
+        self._held: deque[tuple[int, Message]] = deque()  # those of ZeroMQ, each behind so many of streams
+        self._seal = DIGEST * sealed
+        self._head = memoryview(bytearray(STREAM_HEAD.size + self._seal))
+        self._number = self._size = 0
+        self._header: memoryview | None = None
+        self._tile: memoryview | None = None
+        self._left = len(self._head)  # bytes of the head, the header or the tile that are to come
+
+    def hold(self, streamed: int, message: Message) -> bool:
+        """Have a message of ZeroMQ wait, if it has to; says whether it does.
+
+        Args:
+            streamed: how many messages by streams come before it.
+            message: it.
+        """
+        if not self._held and streamed == self._done % _COUNTS:
+            return False
+        self._held.append((streamed, message))
+        return True
+
+    def tiles_before(self, streamed: int) -> int:
+        """Count the tiles that come before a message of ZeroMQ, and are not handed over yet."""
+        return (streamed - self._done) % _COUNTS + sum(each.payload is not None for _, each in self._held)
 
     def follow(self, link: socket.socket, position: int) -> None:
         """Take a connection that has proved itself, to be read from once the one before has ended.
@@ -65,27 +97,49 @@ class Inlet:
         self._next = link, position
         self._change(ended=self._link is None)
 
-    def read(self, found: list[Held], now: float) -> None:
-        """Read what has come of the tile that is awaited; gives the messages that wait no longer.
+    def is_due(self, events: Container[object]) -> bool:
+        """Say whether there may be something to read, or to say of what is awaited.
+
+        Args:
+            events: the descriptors that are ready.
+        """
+        ready = self._link is not None and self._link.fileno() in events
+        return ready or self._waits or bool(self._held) or self.since is not None
+
+    def read(self, heard: int, room: Callable[[int, int], memoryview], now: float) -> list[Message]:
+        """Read what has come; gives the messages whose turn it is, of which one at most came by the stream.
+
+        Args:
+            heard: how many messages came by ZeroMQ.
+            room: gives the bytes for a tile of a size, which comes behind so many of those that this gives.
+            now: the time.
 
         Raises:
-            RunError: bytes of tiles were lost.
+            RunError: bytes of tiles were lost, or are none.
         """
-        held = self.held
-        while held:
-            head = held[0]
-            if head.left and not self._fill(head):
-                break
-            found.append(held.popleft())
-            if head.tile is not None and held and held[0].left:
-                break  # whoever polls goes on with this one first
-        awaits = bool(held and held[0].left)
-        reads = awaits and not self._ended
-        self._watch(wanted=reads)
-        if not awaits or (reads and self._next is None):
+        found: list[Message] = []
+        self._release(found)
+        self._waits = False
+        if self._tile is None and self._read_head():
+            lacks = (self._number - self._done - heard) % _NUMBERS
+            self._waits = 0 < lacks < _NUMBERS // 2
+            if not self._waits:
+                self._tile = room(self._size, sum(each.payload is not None for each in found))
+                self._left = self._size
+        if self._tile is not None and self._fill(self._tile):
+            header = b"" if self._header is None else bytes(self._header)
+            told = bytes(self._head[STREAM_HEAD.size :])
+            found.append(Message(header, self._tile, COUNT.pack(self._number) + header, told))
+            self._done += 1
+            self._header, self._tile, self._left = None, None, len(self._head)
+            self._release(found)
+        self._watch(wanted=not self._ended and not self._waits)
+        awaits = self._held or self._tile is not None or self._header is not None or self._left < len(self._head)
+        if not awaits or (not self._ended and self._next is None):
             self.since = None
         elif self.since is None:
             self.since = now
+        return found
 
     def close(self) -> None:
         """End it."""
@@ -94,26 +148,45 @@ class Inlet:
             if link is not None:
                 link.close()
 
-    def _fill(self, head: Held) -> bool:
-        """Read bytes of a tile; says whether it is whole."""
-        tile = head.tile
-        while self._link is not None and tile is not None and head.left:
+    def _release(self, found: list[Message]) -> None:
+        while self._held and self._held[0][0] == self._done % _COUNTS:
+            found.append(self._held.popleft()[1])
+
+    def _read_head(self) -> bool:
+        """Read what comes before a tile; says whether all of it is there.
+
+        Raises:
+            RunError: there is no such tile.
+        """
+        if self._header is None:
+            if not self._fill(self._head):
+                return False
+            self._number, length, self._size = STREAM_HEAD.unpack_from(self._head)
+            if self._number >= _NUMBERS or length > _MOST_HEADER or not LEAST <= self._size <= MAX_PAYLOAD:
+                raise RunError(
+                    f"rank {self._rank}: rank {self._peer} sends a tile of {self._size} bytes by a stream; the wire is "
+                    "broken"
+                )
+            self._header = memoryview(bytearray(length))
+            self._left = length
+        return self._fill(self._header)
+
+    def _fill(self, place: memoryview) -> bool:
+        """Read what is left of some bytes; says whether they are whole."""
+        while self._left and self._link is not None and not self._ended:
             try:
-                count = 0 if self._ended else self._link.recv_into(tile[tile.nbytes - head.left :])
+                count = self._link.recv_into(place[place.nbytes - self._left :])
             except BlockingIOError:
                 if self._next is None or self._next[1] != self._came:
                     return False
                 count = 0  # all that it carried is here, and nobody sends by it any more
             except OSError:
                 count = 0
-            if count:
-                head.left -= count
-                self._came += count
-                continue
-            self._change(ended=True)
-            if self._ended:
-                return False
-        return not head.left
+            self._left -= count
+            self._came += count
+            if not count:
+                self._change(ended=True)
+        return not self._left
 
     def _change(self, *, ended: bool) -> None:
         """Go on with the next connection where the one before has ended.
@@ -128,12 +201,13 @@ class Inlet:
         if position != self._came:
             raise RunError(
                 f"rank {self._rank}: {position - self._came} bytes of tiles of rank {self._peer} were lost; the "
-                f"connection between them broke"
+                "connection between them broke"
             )
         self._watch(wanted=False)
         if self._link is not None:
             self._link.close()
         self._link, self._next, self._ended = link, None, False
+        self._watch(wanted=True)
 
     def _watch(self, *, wanted: bool) -> None:
         if self._link is None or wanted == self._watched:

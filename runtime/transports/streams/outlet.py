@@ -88,10 +88,11 @@ class Outlet:
             self._flush()
         return self._link is not None
 
-    def send(self, payload: memoryview) -> None:
-        """Send a tile's bytes behind those before; what does not fit into the socket goes as it drains."""
-        self.waiting.append(payload.cast("B"))
-        if self.is_up and len(self.waiting) == 1:
+    def send(self, head: bytes, payload: memoryview) -> None:
+        """Send a tile behind those before; what does not fit into the socket goes as it drains."""
+        goes = self.is_up and not self.waiting
+        self.waiting += (memoryview(head), payload.cast("B"))
+        if goes:
             self._flush()
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ class Outlet:
         fits = True
         while waiting and fits:
             try:
-                sent = link.send(waiting[0])
+                sent = link.sendmsg([waiting[0]] if len(waiting) == 1 else [waiting[0], waiting[1]])
             except BlockingIOError:
                 fits = False
                 break
@@ -135,9 +136,10 @@ class Outlet:
                 self._end()
                 return
             self._sent += sent
-            part = waiting.popleft()
-            if sent < part.nbytes:
-                waiting.appendleft(part[sent:])
+            while waiting and sent >= waiting[0].nbytes:
+                sent -= waiting.popleft().nbytes
+            if sent:
+                waiting[0] = waiting[0][sent:]
         if fits == self._clogged:
             self._clogged = not fits
             self._poller.register(link.fileno(), zmq.POLLIN | (0 if fits else zmq.POLLOUT))

@@ -2,14 +2,19 @@
 
 ZeroMQ receives into memory of its own, out of which a tile is copied to where it belongs, and threads of its own hand
 it on at both ends. On a stream its bytes go from where they lie into the socket, and from the socket to where they
-belong, by the threads that send and poll. What they are, and their turn, a message says, which goes by ZeroMQ:
+belong, by the threads that send and poll:
 
-    sender     message 7: header, a tile of 3 MiB     by ZeroMQ
-               its bytes                              by the stream, nothing before, between or behind them
-    receiver   finds the tile's place, reads it there, and holds back what comes behind message 7 from that sender
+    number, size, length of header, header, tile         a message, of a tile of at least 64 KiB
+    number, size, length of header, seal, header, tile   where tiles are verified: of number, header and tile
+
+Messages of a pair are numbered over both ways. One that goes by ZeroMQ says how many by the stream come before it, and
+before one by the stream as many come by ZeroMQ as its number says; so each end hands them over in one order:
+
+    sender     0 by ZeroMQ     1: a tile, by the stream     2 by ZeroMQ, behind one by the stream
+    receiver   hands over 0, reads the tile to where it belongs, holds 2 until that is there
 
 A stream is dialled as the first large tile goes, and used once both ends have proved themselves, each for a nonce of
-the other; until then, and where nothing can be dialled, tiles are frames of their messages. The receiver speaks first:
+the other; until then, and where nothing can be dialled, tiles are frames of ZeroMQ. The receiver speaks first:
 
     receiver   nonce
     sender     its rank, the bytes that streams of it have carried, nonce, keyed digest of the receiver's nonce
@@ -23,6 +28,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from functools import partial
 from hmac import compare_digest
 from secrets import token_bytes
 from time import monotonic
@@ -33,18 +39,16 @@ import zmq
 from maniple.process.error import RunError
 from maniple.runtime.transports.proof import HANDSHAKE_S, NONCE, STREAM_GREETING, receiver_proof, sender_proof
 from maniple.runtime.transports.redial import LOOK_S, PATIENCE_S
-from maniple.runtime.transports.streams.inlet import Held, Inlet
+from maniple.runtime.transports.streams.inlet import Inlet, Message
 from maniple.runtime.transports.streams.outlet import Outlet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.process.clock import Clock
 
 __all__: list[str] = []
 
-LEAST = 64 << 10
-"""Bytes of the smallest tile that a stream carries: of a shorter one the copies cost less than the stream's calls."""
 MOST_CALLERS = 64
 """Connections that have not proved themselves; a further one takes the place of the oldest."""
 
@@ -75,6 +79,7 @@ class TileStreams:
         size: number of ranks.
         key: this rank's.
         interface: the address to bind to.
+        sealed: whether tiles have seals.
         clock: what patience is measured by.
 
     Raises:
@@ -82,11 +87,20 @@ class TileStreams:
     """
 
     def __init__(
-        self, poller: zmq.Poller, rank: int, size: int, key: str, interface: str, clock: Clock = monotonic
+        self,
+        poller: zmq.Poller,
+        rank: int,
+        size: int,
+        key: str,
+        interface: str,
+        *,
+        sealed: bool = False,
+        clock: Clock = monotonic,
     ) -> None:
         self.rejected = 0
         """How many connections were refused for a wrong proof."""
         self._poller, self._rank, self._size, self._key, self._clock = poller, rank, size, key, clock
+        self._sealed = sealed
         host = interface.strip("[]")
         try:
             self._listener = socket.create_server(
@@ -122,18 +136,6 @@ class TileStreams:
         self._dial(outlet)
         return None
 
-    def holds(self, peer: int) -> bool:
-        """Say whether messages of a peer wait for a tile."""
-        return peer in self._inlets and bool(self._inlets[peer].held)
-
-    def tiles_held(self, peer: int) -> int:
-        """Count the tiles among them."""
-        return sum(each.tile is not None for each in self._inlets[peer].held) if peer in self._inlets else 0
-
-    def hold(self, peer: int, message: Held) -> None:
-        """Have a message wait for its tile, or for one before it."""
-        self._inlet(peer).held.append(message)
-
     def wait_s(self, timeout_s: float | None) -> float | None:
         """Give how long may be waited until `serve`: as long as is wanted, where nothing is broken or unproved."""
         if self._callers or any(outlet.broke for outlet in self._outlets.values()):
@@ -166,20 +168,38 @@ class TileStreams:
                 self._dial(outlet)
                 self._judge(peer, outlet, now)
 
-    def read(self, take: Callable[[int, Held], None]) -> None:
-        """Read what has come of tiles; `take` is told of the messages that wait no longer.
+    def read(
+        self,
+        events: Mapping[object, int],
+        heard: Sequence[int],
+        room: Callable[[int, int, int], memoryview],
+        take: Callable[[int, Message], None],
+    ) -> None:
+        """Read what has come.
+
+        Args:
+            events: what the poller found.
+            heard: by rank, how many messages came by ZeroMQ.
+            room: gives the bytes for a tile of a rank, of a size, behind so many that are not taken yet.
+            take: is told of the messages whose turn it is.
 
         Raises:
             RunError: bytes were lost, or those that are awaited have no stream to come by.
         """
         for peer, inlet in self._inlets.items():
-            if inlet.held:
-                now, found = self._clock(), list[Held]()
-                inlet.read(found, now)
-                for message in found:
+            if inlet.is_due(events):
+                now = self._clock()
+                for message in inlet.read(heard[peer], partial(room, peer), now):
                     take(peer, message)
                 if inlet.since is not None:
                     self._judge(peer, inlet, now)
+
+    def inlet(self, peer: int) -> Inlet:
+        """Give the stream from a peer, if only to be."""
+        inlet = self._inlets.get(peer)
+        if inlet is None:
+            inlet = self._inlets[peer] = Inlet(self._poller, self._rank, peer, sealed=self._sealed)
+        return inlet
 
     def close(self) -> None:
         """End all; what is still to be sent has a second."""
@@ -191,12 +211,6 @@ class TileStreams:
             self._drop(number)
         self._poller.unregister(self._listener.fileno())
         self._listener.close()
-
-    def _inlet(self, peer: int) -> Inlet:
-        inlet = self._inlets.get(peer)
-        if inlet is None:
-            inlet = self._inlets[peer] = Inlet(self._poller, self._rank, peer)
-        return inlet
 
     def _dial(self, outlet: Outlet) -> None:
         number = outlet.dial(self._clock())
@@ -266,7 +280,7 @@ class TileStreams:
         self._poller.unregister(number)
         with suppress(OSError):  # it left already, and dials again
             caller.link.send(receiver_proof(self._key, nonce, peer, self._rank))
-        self._inlet(peer).follow(caller.link, position)
+        self.inlet(peer).follow(caller.link, position)
 
     def _drop(self, number: int) -> None:
         caller = self._callers.pop(number)

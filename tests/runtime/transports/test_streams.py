@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -18,12 +19,12 @@ from hypothesis import strategies as st
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.storage.copy_kernels import bind_loan
-from maniple.runtime.transports.proof import COUNT, HANDSHAKE_S, SIZE, STREAM_GREETING, be_sender, hello, sender_proof
+from maniple.runtime.transports.proof import HANDSHAKE_S, STREAM_GREETING, STREAM_HEAD, sender_proof
 from maniple.runtime.transports.redial import PATIENCE_S
-from maniple.runtime.transports.streams.inlet import Held
-from maniple.runtime.transports.streams.tile_streams import LEAST, MOST_CALLERS, TileStreams
+from maniple.runtime.transports.streams.inlet import LEAST, Message
+from maniple.runtime.transports.streams.tile_streams import MOST_CALLERS, TileStreams
 from maniple.runtime.transports.transport import LOOPBACK, Delivery, Guard
-from maniple.runtime.transports.zeromq import STREAMED, ZmqTransport, make_socket
+from maniple.runtime.transports.zeromq import ZmqTransport
 from maniple.testing.fault_link import FaultLink, LinkFault
 
 TIMEOUT_S = 30.0
@@ -175,13 +176,17 @@ def test_a_stream_that_breaks_between_tiles_goes_on() -> None:
             turn(zero, one)
             assert monotonic() < end
         zero.send(1, b"meanwhile", memoryview(body(LEAST, 2)), 0)
-        while outlet.broke or inlet._next is None:
-            assert not any(each.header != b"meanwhile" for each in turn(zero, one))
+        came: list[Delivery] = []
+        while outlet.broke or inlet._link is first:
+            came += turn(zero, one)
             assert monotonic() < end
         zero.send(1, b"after", memoryview(body(LEAST, 3)), 0)
-        (after,) = [each for each in arrivals(zero, one, 1) if each.header == b"after"]
-        assert after.payload == body(LEAST, 3)
-        assert inlet._link is not first
+        came += arrivals(zero, one, 2 - len(came))
+        assert [(each.header, each.payload) for each in came] == [
+            (b"meanwhile", body(LEAST, 2)),
+            (b"after", body(LEAST, 3)),
+        ]
+        assert inlet._done == 2
 
 
 def test_a_stream_that_breaks_within_a_tile_is_an_error_with_the_rank() -> None:
@@ -205,31 +210,41 @@ def test_a_rank_whose_tiles_are_encrypted_has_no_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
-    [
-        (STREAMED, SIZE.pack(LEAST - 1)),
-        (STREAMED, SIZE.pack(2**62)),
-        (STREAMED, b"short"),
-        (STREAMED, None),
-    ],
+    ("number", "length", "size"), [(0, 4, LEAST - 1), (0, 4, 2**62), (0, 5000, LEAST), (2**31, 4, LEAST)]
 )
-def test_a_message_that_says_of_a_stream_what_there_cannot_be_is_an_error(count: int, told: bytes | None) -> None:
+def test_a_head_of_what_there_cannot_be_is_an_error(number: int, length: int, size: int) -> None:
     one = ZmqTransport(1, 2, "secret")
-    where, key, _ = parts(one)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    sender = make_socket(context, zmq.DEALER)
-    try:
-        be_sender(sender, key, 0, 1)
-        sender.connect(where)
-        sender.send(hello(key, 0, 1, b"n" * 16))
-        sender.send_multipart([COUNT.pack(count) + b"head", *([] if told is None else [told])])
-        end = monotonic() + TIMEOUT_S
-        with pytest.raises(RunError, match=r"rank 1: rank 0 sends a tile of \d+ bytes by a stream; the wire is broken"):
-            until(one, end)
-    finally:
-        sender.close(linger=0)
-        context.term()
-        one.close()
+    _, key, port = parts(one)
+    with closing(one), socket.create_connection((LOOPBACK, port), TIMEOUT_S) as link:
+        one.poll(TIMEOUT_S)
+        asked = link.recv(16, socket.MSG_WAITALL)
+        link.sendall(STREAM_GREETING.pack(0, 0, b"n" * 16, sender_proof(key, asked, 0, 1)))
+        one.poll(TIMEOUT_S)
+        assert len(link.recv(16, socket.MSG_WAITALL)) == 16
+        link.sendall(STREAM_HEAD.pack(number, length, size))
+        with pytest.raises(
+            RunError, match=rf"rank 1: rank 0 sends a tile of {size} bytes by a stream; the wire is brok"
+        ):
+            until(one, monotonic() + TIMEOUT_S)
+
+
+def test_each_way_waits_for_what_comes_before_by_the_other() -> None:
+    """A tile that overtakes a message of ZeroMQ, and a message that overtakes a tile."""
+    with pair() as (zero, one):
+        assert one._streams is not None
+        held, read = one._received[0], one._streams.inlet(0)
+        for number in range(3):
+            zero.send(1, b"message %d" % number, memoryview(body(9, number)), 0)
+            zero.send(1, b"tile %d" % number, memoryview(body(LEAST, number)), 0)
+        assert read._done == 0
+        assert one._received[0] == held
+        came = arrivals(zero, one, 6)
+        assert [each.header for each in came] == [
+            b"%s %d" % (kind, number) for number in range(3) for kind in (b"message", b"tile")
+        ]
+        assert [bytes(each.payload or b"") for each in came] == [
+            body(size, number) for number in range(3) for size in (9, LEAST)
+        ]
 
 
 # Who may open a stream
@@ -324,13 +339,20 @@ def test_a_peer_that_takes_no_stream_gets_its_tiles_by_messages() -> None:
         assert [each.payload for each in arrivals(zero, one, 3)] == [body(LEAST, number) for number in range(3)]
 
 
-def test_a_tile_whose_stream_does_not_come_back_is_an_error_with_the_rank(clocked: Clocked) -> None:
-    clocked.streams.hold(2, Held(b"0000", memoryview(bytearray(9)), 9))
-    clocked.streams.read(lambda _peer, _message: None)
+def test_a_message_behind_a_tile_whose_stream_does_not_come_back_is_an_error_with_the_rank(clocked: Clocked) -> None:
+    def room(_peer: int, size: int, _others: int) -> memoryview:
+        return memoryview(bytearray(size))
+
+    taken: list[Message] = []
+    assert not clocked.streams.inlet(0).hold(0, Message(b"in its turn", None))
+    assert clocked.streams.inlet(2).hold(1, Message(b"behind a tile", None))
+    read = partial(clocked.streams.read, {}, [0, 0, 1], room, lambda _peer, message: taken.append(message))
+    read()
     assert clocked.streams.wait_s(None) == 1.0
     clocked.now = PATIENCE_S + 1
     with pytest.raises(RunError, match="rank 1: the stream of tiles with rank 2 broke, and cannot be made again"):
-        clocked.streams.read(lambda _peer, _message: None)
+        read()
+    assert taken == []
 
 
 def test_an_interface_that_cannot_be_bound_is_named() -> None:
