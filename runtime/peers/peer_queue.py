@@ -167,8 +167,10 @@ class PeerQueue:
         granted, landed = self._told
         untold = self.received_bytes - landed
         size = self.incoming[0].size if self.incoming else 0
-        # What may go early waits for no release; but it is told in time, for what comes after it may.
+        # What may go early waits for no release; but it is told in time, for what comes after it may. A tile through
+        # memory that both have open never goes early.
         waits = self._in.size + size > self._in.most or 2 * self._in.size > self._in.most
+        waits |= bool(self.incoming) and self.incoming[0].take is not None
         starved = self.granted > granted and granted - self.received <= SLACK and waits
         # All that the peer has sent may have landed while its next push is too large for what it knows of that.
         stuck = untold and self.incoming and untold + size > credit_bytes

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.control.loopback import LoopbackHub
-from maniple.runtime.devices.event import at_once
+from maniple.runtime.devices.event import DONE, at_once
 from maniple.runtime.execution.engine import CopyEngine
 from maniple.runtime.peers.peer_queue import HEADER, SLACK
 from maniple.runtime.storage.copy_kernels import LOAN_BYTES, bind_loan
-from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing
+from maniple.runtime.storage.push import Incoming, LocalFold, Movement, Outgoing, PeerCopy
 from maniple.runtime.transports.transport import Delivery, Transport
 
 TIMEOUT_S = 30.0
@@ -314,6 +314,15 @@ def test_what_may_come_early_is_released_by_a_message_of_its_own_once_half_of_it
     assert rig.round() == []
     assert rig.round(says(0, 0, b"ijkl")) == []
     assert rig.finished == [0, 1, 2]
+
+
+def test_a_tile_that_may_come_through_memory_that_both_have_open_is_released_at_once() -> None:
+    """Its sender waits for that, however few bytes there are."""
+    rig = Rig(credit=10**6, early=10)
+    movement = rig.arrival(0, 4)
+    movement.incoming[0].take = PeerCopy((), lambda _row, _after: DONE)
+    rig.submit(movement)
+    assert rig.round() == [((1, 0), None, 0)]
 
 
 @pytest.mark.parametrize("known", [True, False])
