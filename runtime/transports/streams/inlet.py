@@ -67,7 +67,7 @@ class Inlet:
         self._number = self._size = 0
         self._header: memoryview | None = None
         self._tile: memoryview | None = None
-        self._left = len(self._head)  # bytes of the head, the header or the tile that are to come
+        self._left = len(self._head)  # bytes that are to come of what is read now
 
     def hold(self, streamed: int, message: Message) -> bool:
         """Have a message of ZeroMQ wait, if it has to; says whether it does.
