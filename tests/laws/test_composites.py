@@ -168,3 +168,39 @@ def test_every_exchanged_factor_in_three_parts_trains_as_torch_does(name: str) -
         return train(network, world, replace(plan, operators=tuple(operators)))
 
     check(network, run_on_ranks(3, body))
+
+
+class Ruled(torch.nn.Module):
+    """Classes of which a mask rules some out, as it does with actions, or with a sample's likeness to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 6)
+
+    def forward(self, x: torch.Tensor, ruled: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        logits = self.layer(x).masked_fill(ruled, -torch.inf)
+        return F.cross_entropy(logits, y) + logits.softmax(1).square().sum()
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_part_of_the_classes_that_is_ruled_out_changes_nothing(parts: int) -> None:
+    module, y = Ruled().double(), torch.tensor([0, 5, 2, 3, 1])
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ruled = (torch.arange(6) - y[:, None]).abs() > 1
+    graph = mp.from_torch(module, (x, ruled, y))
+    plan = mp.search(graph, mp.Machine.cpu(parts), strategy="data_parallel")
+    operators = []
+    for node in graph.nodes:
+        cut = {"c": parts} if node.operator.exchanges() else {}
+        degrees = tuple((factor.name, cut.get(factor.name, 1)) for factor in graph.bound(node).factors)
+        operators.append((node.name, OperatorPlan(degrees, tuple(range(parts if cut else 1)))))
+    with mp.Trainer(graph, replace(plan, operators=tuple(operators)), optimizer=SGD) as trainer:
+        found = [trainer.step(x, ruled, y) for _ in range(STEPS)]
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    for loss in found:
+        optimizer.zero_grad()
+        expected = module(x, ruled, y)
+        expected.backward()
+        optimizer.step()
+        assert loss == pytest.approx(expected.item(), rel=TOLERANCE)

@@ -197,7 +197,11 @@ class Attention(TorchOperator):
     def _dropped(
         self, context: TileContext, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, factors: Tensor
     ) -> Tensor:
-        """Attention whose weights are multiplied by factors; keys are not repeated for the queries of a group."""
+        """Attention whose weights are multiplied by factors; keys are not repeated for the queries of a group.
+
+        A query that a mask leaves no key to has no weights, as torch has it: its scores are as they come, for a softmax
+        of nothing is no number, and its factors are zero.
+        """
         import torch
 
         from maniple.operators.library.dense.fused_attention import added
@@ -208,8 +212,13 @@ class Attention(TorchOperator):
         shape = (*query.shape[:-1], key.shape[-2])
         scores = torch.baddbmm(queries.new_zeros(()), queries, keys.mT, beta=0, alpha=scale).view(shape)
         # Added, for then the gradient of the scores asks for no mask.
-        for seen in (mask, self._causal_mask(context, key)):
-            scores = scores if seen is None else scores + added(seen, scores)
+        seen = self._causal_mask(context, key)
+        bias = None if seen is None else added(seen, query)
+        if mask is not None:
+            bias = added(mask, query) if bias is None else bias + added(mask, query)
+            blind = (bias == -inf).all(-1, keepdim=True)
+            bias, factors = bias.masked_fill(blind, 0), factors.masked_fill(blind, 0)
+        scores = scores if bias is None else scores + bias
         weights = (scores.softmax(-1) * factors).view(keys.shape[0], -1, key.shape[-2])
         return torch.bmm(weights, values).view(*query.shape[:-1], value.shape[-1])
 

@@ -144,7 +144,7 @@ class CrossEntropy(AbstractOperator):
         if weight is not None:
             share, spread = share * weight.view(across), spread * weight.view(across)
         chances = (1 - self.label_smoothing) * share + spread
-        chosen = (chances * x).sum(1)
+        chosen = (chances * x.masked_fill(chances == 0, 0)).sum(1)  # a class that is ruled out has a logit of -inf
         if not here:
             chosen = chosen.masked_fill(wrong, nan)
         return chosen, chances.expand_as(x).sum(1)

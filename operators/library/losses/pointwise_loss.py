@@ -172,7 +172,8 @@ class NegativeLogLikelihood(TorchOperator):
         factors = here.to(x.dtype)
         if weight is not None:
             factors = factors * weight[labels.clamp(0, classes - 1)]
-        total = -(x.gather(1, place.unsqueeze(1)).squeeze(1) * factors).sum()
+        chosen = x.gather(1, place.unsqueeze(1)).squeeze(1)
+        total = -(chosen.masked_fill(~here, 0) * factors).sum()  # another class may have no chance: minus infinity
         if not near:
             total = total.masked_fill(wrong.any(), nan)
         if every is None:

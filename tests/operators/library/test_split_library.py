@@ -76,7 +76,16 @@ def factors(p: float, *shape: int) -> Tensor:
 
 def dropped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     scores = (q @ k.transpose(-2, -1)) / q.shape[-1] ** 0.5
-    return (scores.softmax(-1) * factors(0.4, 2, 2, 3, 4)) @ v
+    if mask is not None:  # a query that sees nothing has no weights
+        scores = scores.masked_fill(~mask, -torch.inf).masked_fill(~mask.any(-1, keepdim=True), 0)
+    weights = scores.softmax(-1) if mask is None else scores.softmax(-1) * mask.any(-1, keepdim=True)
+    return (weights * factors(0.4, 2, 2, 3, 4)) @ v
+
+
+BLIND = torch.arange(4) < torch.tensor([0, 2, 4])[:, None]
+"""What three queries see of four keys: the first nothing."""
+RULED = torch.tensor([[0.0, -torch.inf, 0.5], [-torch.inf, 1.0, -torch.inf], [0.2, -torch.inf, -torch.inf]]).double()
+"""Logarithms of chances, of which some are none."""
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -174,6 +183,9 @@ CASES = {
     "attention_dropped": Case(
         Attention(dropout_p=0.4), ((2, 2, 3, 4), (2, 2, 4, 4), (2, 2, 4, 2), None), dropped_attention
     ),
+    "attention_dropped_blind": Case(
+        Attention(dropout_p=0.4), ((2, 2, 3, 4), (2, 2, 4, 4), (2, 2, 4, 2), BLIND), dropped_attention
+    ),
     "lstm": Case(Recurrent("lstm", 3, 2, 2, bidirectional=True), ((3, 4, 3), (4, 4, 2), (4, 4, 2)), lstm),
     "gru": Case(
         Recurrent("gru", 3, 2, bias=False, batch_first=True),
@@ -216,6 +228,11 @@ CASES = {
     "nll_sum": Case(
         NegativeLogLikelihood(reduction="sum"),
         ((4, 3), labels(3, 4), None, None),
+        lambda x, y, *_: F.nll_loss(x, y, reduction="sum"),
+    ),
+    "nll_ruled_out": Case(
+        NegativeLogLikelihood(reduction="sum"),
+        (RULED, torch.tensor([2, 1, 0]), None, None),
         lambda x, y, *_: F.nll_loss(x, y, reduction="sum"),
     ),
 }
@@ -341,6 +358,7 @@ AGAIN = {
     "attention": {"constant_pad_nd", "where", FUSED},  # fewer features of values than of keys
     # The gradient of a mask has no kernel.
     "attention_causal": {"masked_fill", "mul", "bmm", "_unsafe_view", "add", "_safe_softmax"},
+    "attention_dropped_blind": {"where", "eq", "all", "masked_fill"},  # of the mask: which queries see nothing
     **{name: {"constant_pad_nd"} for name in ("avg_pool1d", "avg_pool2d_both", "avg_pool2d_ceil")},
     **{name: {"constant_pad_nd"} for name in ("avg_pool2d_divisor", "avg_pool2d_inside")},
     **{name: {"constant_pad_nd"} for name in ("max_pool1d", "max_pool2d_dilated")},
@@ -348,6 +366,7 @@ AGAIN = {
     "l1_sum": {"sub"},  # of which torch reads the sign
     "rms_norm": {"mul"},  # the normalized operand, as layer norm's own kernel makes it again
     "nll": {"it looks at values"},
+    "nll_ruled_out": {"it looks at values"},
     "nll_sum": {"it looks at values"},
 }
 """What bodies by torch's functions compute again of forward; of all others nothing."""
