@@ -51,6 +51,18 @@ def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
         return _digest_each(given, sampled=sampled)
 
 
+def flat_bytes(value: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's elements, in order; in its own memory where they lie so.
+
+    Args:
+        value: of any shape and strides.
+    """
+    flat = value.detach().reshape(-1)
+    # torch takes one element for contiguous whatever its stride, and then refuses a view of its bytes.
+    dense = flat if flat.stride() == (1,) else flat.clone(memory_format=torch.contiguous_format)
+    return dense.view(torch.uint8)
+
+
 def _digest_each(values: Iterable[object], *, sampled: bool) -> bytes:
     found = blake2b(digest_size=16)
     for value in values:
@@ -66,7 +78,7 @@ def _parts(value: object, *, sampled: bool) -> Iterator[bytes]:
         if sampled and flat.numel() > SAMPLES:
             flat = flat[:: flat.numel() // SAMPLES]
         yield f"{value.dtype} {tuple(value.shape)}".encode()
-        yield flat.contiguous().cpu().view(torch.uint8).numpy().tobytes()
+        yield flat_bytes(flat.cpu()).numpy().tobytes()
     elif isinstance(value, list | tuple):
         yield f"{len(value)} of".encode()
         for item in value:

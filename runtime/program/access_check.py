@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from maniple.process.digest import flat_bytes
 from maniple.process.error import RunError
 from maniple.regions.index_space import RectSet
 from maniple.runtime.storage.copy_kernels import positions
@@ -91,7 +92,7 @@ def guard_access(body: Callable[..., object], arguments: Sequence[CheckedArgumen
             argument.paint(0)
         found = body(*given)
         for argument, held in zip(kept, before, strict=True):
-            if argument in read and not torch.equal(_bits(argument.view), _bits(held)):
+            if argument in read and not torch.equal(flat_bytes(argument.view), flat_bytes(held)):
                 name = argument.parameter
                 msg = f"the body wrote its argument {name!r}, which it declares as read; declare it ReadWrite"
                 raise RunError(msg)
@@ -167,8 +168,3 @@ def _word(pattern: int, dtype: torch.dtype) -> int:
 def _elements(view: torch.Tensor) -> torch.Tensor:
     """View elements as whole numbers of the same size."""
     return view.view(_BITS[view.element_size()])
-
-
-def _bits(view: torch.Tensor) -> torch.Tensor:
-    """View values as bytes, so that a NaN equals itself."""
-    return view.contiguous().reshape(-1).view(torch.uint8)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 import torch
 from safetensors import SafetensorError, safe_open
 
+from maniple.process.digest import flat_bytes
 from maniple.process.error import RequestError
 from maniple.regions.logical_region import LogicalRegion
 from maniple.regions.rectangle import Rect
@@ -127,7 +128,7 @@ def pieces_of(
 
 def bytes_of(value: torch.Tensor) -> Iterator[memoryview]:
     """Give the bytes of a tensor of the host, piece by piece."""
-    whole = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    whole = flat_bytes(value).numpy().data
     for start in range(0, len(whole), PIECE):
         yield whole[start : start + PIECE]
 
