@@ -209,7 +209,7 @@ def blocks(counts: Sequence[int] | int) -> Partitioning:
     Raises:
         RequestError: a count is not positive.
     """
-    return Blocks(_positive("blocks", (counts,) if isinstance(counts, int) else counts))
+    return Blocks(_positive("blocks", counts))
 
 
 def halo(base: Partitioning, widths: Sequence[int | tuple[int, int]] | int) -> Partitioning:
@@ -241,7 +241,7 @@ def replicate(n: int | Sequence[int]) -> Partitioning:
     Raises:
         RequestError: a count is not positive.
     """
-    return Replicate(_positive("replicate", (n,) if isinstance(n, int) else n))
+    return Replicate(_positive("replicate", n))
 
 
 def rectangles(tiles: Iterable[IndexSpace | Bounds], colors: Rect | None = None) -> Partitioning:
@@ -321,9 +321,20 @@ def _grow(rect: Rect, below: Sequence[int], above: Sequence[int]) -> Rect:
     return Rect(lo, tuple([high + width for high, width in zip(rect.hi, above, strict=True)]))
 
 
-def _positive(name: str, counts: Sequence[int]) -> tuple[int, ...]:
-    for axis, count in enumerate(counts):
+def _positive(name: str, counts: Sequence[int] | int) -> tuple[int, ...]:
+    """Counts as whole numbers: of Python, or of an array.
+
+    Raises:
+        RequestError: one is none, or not positive.
+    """
+    given = tuple(counts) if isinstance(counts, Iterable) else (counts,)
+    try:
+        whole = tuple([operator.index(count) for count in given])
+    except TypeError as error:
+        msg = f"{name} expected a whole number for every axis, got {counts!r}"
+        raise RequestError(msg) from error
+    for axis, count in enumerate(whole):
         if count < 1:
-            msg = f"{name} expected a count of at least 1 on every axis, got {count} on axis {axis} of {tuple(counts)}"
+            msg = f"{name} expected a count of at least 1 on every axis, got {count} on axis {axis} of {whole}"
             raise RequestError(msg)
-    return tuple(counts)
+    return whole

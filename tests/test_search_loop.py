@@ -16,6 +16,7 @@ import pytest
 
 import maniple as mp
 from maniple import search as face
+from maniple.models import digits_cnn
 from maniple.process import environment
 from maniple.process.error import RequestError
 from maniple.runtime.control import world
@@ -113,6 +114,11 @@ def test_the_same_arguments_give_the_same_plan() -> None:
     assert plans[0] == plans[1]
     others = [mp.search(graph, MACHINE, strategy="random", seed=seed).to_json() for seed in range(6)]
     assert any(other["operators"] != plans[0]["operators"] for other in others)
+
+
+def test_a_machine_is_no_name_of_one() -> None:
+    with pytest.raises(RequestError, match=r"expected a machine, such as mp.Machine.preset\('cpu:2'\), got 'p100x4'"):
+        mp.search(digits_cnn(8), "p100x4", strategy="data_parallel")  # type: ignore[call-overload]
 
 
 def test_an_unknown_strategy_shows_the_nearest() -> None:

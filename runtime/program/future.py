@@ -242,7 +242,7 @@ def _exchange(rank: Rank, machine: Machine, call: Call) -> None:
     rank.recovery.hear()
     try:
         packed = cast("bytes", msgpack.packb(mine))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         msg = (
             f"{launch.label(0)} returned a value that no message can carry: {error}; "
             "return plain numbers, strings or lists of them, and write tensors to regions"

@@ -40,12 +40,21 @@ def check_fill(value: float, dtype: str) -> None:
     Args:
         value: the value.
         dtype: a region's dtype name.
+
+    Raises:
+        RequestError: it is no number, too large, or has a fraction where the type has none.
     """
     (_fits if type(value) in {int, float, bool} else _try)(value, dtype)
 
 
 def _try(value: float, dtype: str) -> None:
-    torch.full((), value, dtype=torch_dtype(dtype))
+    kind = torch_dtype(dtype)
+    try:
+        held = torch.full((), value, dtype=kind).item()
+    except (RuntimeError, TypeError) as error:
+        raise RequestError(f"fill: expected a number that {dtype} can hold, got {value!r}") from error
+    if not kind.is_floating_point and held != value:
+        raise RequestError(f"fill: expected a number that {dtype} can hold, got {value!r}, which would become {held!r}")
 
 
 _fits = lru_cache(maxsize=256, typed=True)(_try)  # a value that is refused is not remembered

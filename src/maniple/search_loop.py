@@ -317,6 +317,10 @@ def _costs(
     costs: str | Costs, chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, micro_batches: int | None
 ) -> Costs:
     """What tells what tasks take, if it does."""
+    from maniple.runtime.machine.machine import Machine
+
+    if not isinstance(machine, Machine):
+        raise RequestError(f"search: expected a machine, such as mp.Machine.preset('cpu:2'), got {machine!r:.60}")
     if isinstance(costs, str):
         return NamedCosts(costs, graph, machine, parts_of(chosen, graph, machine, micro_batches))
     if not isinstance(costs, Costs):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,6 +119,8 @@ SQUARE = Rect.of_shape((4, 4))
     [
         (lambda: blocks((2, 0)), "axis 1"),
         (lambda: replicate(0), "at least 1"),
+        (lambda: blocks(2.0), r"blocks expected a whole number for every axis, got 2.0"),  # type: ignore[arg-type]
+        (lambda: replicate((2, "3")), r"whole number for every axis, got \(2, '3'\)"),  # type: ignore[arg-type]
         (lambda: halo(blocks((2,)), (-1,)), "axis 0"),
         (lambda: halo(blocks((2,)), ((0, -1),)), "at least 0"),
         (lambda: blocks((2,)).bind(SQUARE), r"2 axes"),
@@ -137,7 +140,7 @@ def test_what_does_not_fit_is_refused(wrong: Callable[[], object], message: str)
 
 def test_a_number_alone_stands_for_one_axis() -> None:
     line = Rect.of_shape((8,))
-    assert blocks(2) == blocks((2,))
+    assert blocks(2) == blocks((2,)) == blocks(np.int64(2))  # type: ignore[arg-type]
     assert halo(blocks(2), 1) == halo(blocks((2,)), (1,))
     assert [str(tile) for tile in halo(blocks(2), 1).bind(line).subspaces] == ["[0:5]", "[3:8]"]
 

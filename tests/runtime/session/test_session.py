@@ -169,13 +169,14 @@ def test_values_are_the_same_on_every_rank() -> None:
     assert places[3,] == "p1 of node 1 (rank 1)"
 
 
-def test_a_tensor_is_no_value_for_a_future(session: Session) -> None:
+@pytest.mark.parametrize("value", [torch.ones(2), 1 << 70], ids=["a tensor", "a number of more than 64 bits"])
+def test_what_no_message_carries_is_no_value_for_a_future(session: Session, value: object) -> None:
     @mp.task
-    def returns_a_tensor() -> torch.Tensor:
-        return torch.ones(2)
+    def returns_it() -> object:
+        return value
 
     with pytest.raises(RunError, match=r"returned a value that no message can carry.*write tensors to regions"):
-        session.launch(returns_a_tensor).get()
+        session.launch(returns_it).get()
 
 
 # --------------------------------------------------------------------------------------------------- what is ready runs
