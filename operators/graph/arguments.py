@@ -25,12 +25,14 @@ class Arguments:
         inputs: For every argument, in order, the names of the tensors that it holds.
         fixed: What is no tensor, by dotted name.
         unread: The tensors that nothing reads; a call may leave them out.
+        renamed: The arguments that the module calls by the name of one of its parameters or buffers: their names here.
     """
 
     graph: str
     inputs: Mapping[str, tuple[str, ...]]
     fixed: Mapping[str, object] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def by_name(self, args: Sequence[object], kwargs: Mapping[str, object], needed: Sequence[str]) -> dict[str, object]:
         """The inputs that a call gives, those that a program does not need included.
@@ -58,7 +60,8 @@ class Arguments:
         found: dict[str, object] = {}
         for name, value in given.items():
             self._take(name, value, found)
-        for name, value in kwargs.items():
+        for theirs, value in kwargs.items():
+            name = self.renamed.get(theirs, theirs)
             if name in given:
                 raise RequestError(f"input {name!r} was given twice, by position and by name")
             self._take(name, value, found)
@@ -69,7 +72,7 @@ class Arguments:
 
     def _is_named(self, batch: object) -> TypeGuard[Mapping[str, object]]:
         """Whether a value is a dictionary of this graph's arguments and inputs, and not of what one argument holds."""
-        known = {*self.inputs, *self.fixed}.union(*self.inputs.values())
+        known = {*self.inputs, *self.fixed, *self.renamed}.union(*self.inputs.values())
         return isinstance(batch, Mapping) and bool(batch) and known.issuperset(batch)
 
     def _is_full(self, args: Sequence[object], names: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -111,6 +111,11 @@ class Call:
             for item in value if isinstance(value, list | tuple) else (value,):
                 found += [item] if isinstance(item, Tensor | Known) else []
         return found
+
+
+def with_arguments(call: Call, **arguments: Any) -> Call:
+    """The call with some of its arguments others."""
+    return replace(call, arguments={**call.arguments, **arguments})
 
 
 def plain_name(target: Overload) -> str:

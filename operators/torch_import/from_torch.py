@@ -87,6 +87,10 @@ def from_torch(
         (f"{len(graph.opaque)} operators run whole on one processor", graph.opaque),
         ("tensors that are no inputs, parameters or buffers stay as they are now", importer.closed),
         ("nothing reads these inputs, and a step does without them", sorted(graph.arguments.unread)),
+        (
+            "these arguments have the names of parameters or buffers, and are inputs of other names",
+            [f"{theirs}: {ours}" for theirs, ours in request.renamed.items()],
+        ),
     ):
         if lines:
             shown = "".join(f"\n  {line}" for line in lines)

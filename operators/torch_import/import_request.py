@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -28,8 +28,10 @@ class Request:
 
     Args:
         module: What to import.
-        given: The forward's arguments, by name, with the tensors and what else they hold.
-        judged: The loss's arguments besides the module's output, by names that differ from those of forward's.
+        given: The forward's arguments, with the tensors and what else they hold, by names under which no tensor has
+            that of a parameter or buffer.
+        accepted: What forward calls them.
+        judged: The loss's arguments besides the module's output, by names that differ from those of forward's as well.
         targets: What the loss calls them.
         loss: Gives the loss from the module's output and the targets; None where the module gives it.
         outputs: The names of what forward returns besides the loss, once it was called.
@@ -38,6 +40,7 @@ class Request:
 
     module: nn.Module
     given: dict[str, object]
+    accepted: tuple[str, ...]
     judged: dict[str, object]
     targets: tuple[str, ...]
     loss: Loss | None
@@ -54,6 +57,8 @@ class Request:
         """
         if not isinstance(module, nn.Module):
             raise RequestError(f"from_torch: expected a torch.nn.Module, got {type(module).__name__}")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise RequestError("from_torch: a module of TorchScript has no Python to run; import what it was made from")
         _check_parameters(module)
         check_hooks(module)
         found = _bind(type(module).__name__, module.forward, examples, 0)
@@ -65,8 +70,14 @@ class Request:
             for name, value in judged.items():
                 if not tensors(name, value):
                     raise RequestError(f"from_torch: targets: expected tensors, got {name}={value!r:.60}")
-        given = {(f"target_{name}" if name in found else name): value for name, value in judged.items()}
-        request = Request(module, found, given, tuple(judged), loss)
+        held = {*_state_names(module)}
+        given = {_apart("input", name, value, held, found.keys() - {name}): value for name, value in found.items()}
+        others = found.keys() | given.keys() | judged.keys()
+        wanted = {
+            _apart("target", name, value, held, others if name in found else others - {name}): value
+            for name, value in judged.items()
+        }
+        request = Request(module, given, tuple(found), wanted, tuple(judged), loss)
         request.check()
         return request
 
@@ -113,10 +124,17 @@ class Request:
         every = {**self.given, **self.judged}
         fixed = {path: leaf for path, leaf in self._leaves() if not isinstance(leaf, Tensor)}
         inputs = {name: tuple(path for path, _ in tensors(name, value)) for name, value in every.items()}
-        return Arguments(graph, inputs, fixed, frozenset(unread))
+        return Arguments(graph, inputs, fixed, frozenset(unread), self.renamed)
 
     def _leaves(self) -> list[tuple[str, object]]:
         return [leaf for name, value in {**self.given, **self.judged}.items() for leaf in leaves(name, value)]
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """By what forward or else the loss calls an argument, what it is called here, where that is another name."""
+        judged = dict(zip(self.targets, self.judged, strict=True))
+        every = {**judged, **dict(zip(self.accepted, self.given, strict=True))}
+        return {theirs: ours for theirs, ours in every.items() if theirs != ours}
 
     @property
     def name(self) -> str:
@@ -146,9 +164,10 @@ class Step(nn.Module):
         def fill(part: dict[str, object]) -> dict[str, object]:
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
-        before = dict(attributes(self.module))
+        before, buffers = dict(attributes(self.module)), dict(self.module.named_buffers())
         with Untrained(request.name, before), Unhooked(), Substitution(), counted_norms(self.module):
-            output = _call(self.module, self.module.forward, fill(request.given))
+            arguments = dict(zip(request.accepted, fill(request.given).values(), strict=True))
+            output = _call(self.module, self.module.forward, arguments)
             named = _name_outputs(output)
             if request.loss is None:
                 loss = _loss(request.name, output, named)
@@ -157,9 +176,39 @@ class Step(nn.Module):
                 targets = dict(zip(request.targets, fill(request.judged).values(), strict=True))
                 loss = _scalar(_call(request.loss, _signature_of(request.loss), targets, output))
             check_gradients((loss, *named.values()))
+        _write_assigned(request.name, self.module, buffers)
         request.assigned[:] = [path for path, value in attributes(self.module) if before.get(path, value) is not value]
         request.outputs[:] = named
         return loss, *named.values()
+
+
+def _write_assigned(name: str, module: nn.Module, buffers: Mapping[str, Tensor]) -> None:
+    """Have a buffer that forward gave another tensor (``self.mean = 0.9 * self.mean + x``) written in place instead.
+
+    The module has its own tensors again, and what they hold is part of the exported program.
+
+    Args:
+        name: What messages call the module.
+        module: Whose forward was called.
+        buffers: Those that it had before, by name.
+
+    Raises:
+        RequestError: One has become a tensor of another shape or dtype, or none.
+    """
+    for path, held in buffers.items():
+        owner = module.get_submodule(path.rpartition(".")[0])
+        key = path.rpartition(".")[2]
+        found = getattr(owner, key, None)
+        if found is held:
+            continue
+        if not isinstance(found, Tensor) or (found.shape, found.dtype) != (held.shape, held.dtype):
+            raise RequestError(
+                f"from_torch: {name}: forward makes buffer '{path}' {_show(found)}; expected one of shape "
+                f"{tuple(held.shape)}, {held.dtype}, as it was before"
+            )
+        with torch.no_grad():
+            held.copy_(found)
+        setattr(owner, key, held)
 
 
 def _call(
@@ -213,6 +262,19 @@ def _bind(where: str, function: Callable[..., object], examples: Examples, skip:
         else:
             values[name] = value
     return values
+
+
+def _state_names(module: nn.Module) -> Iterator[str]:
+    """The names of a module's parameters and buffers, of shared ones all."""
+    for named in (module.named_parameters, module.named_buffers):
+        yield from (name for name, _ in named(remove_duplicate=False))
+
+
+def _apart(word: str, name: str, value: object, held: Collection[str], others: Collection[str]) -> str:
+    """A name for an argument that no other has, and under which no tensor in it has that of a parameter or buffer."""
+    while name in others or any(path in held for path, _ in leaves(name, value)):
+        name = f"{word}_{name}"
+    return name
 
 
 def _signature_of(loss: Loss) -> Callable[..., object]:

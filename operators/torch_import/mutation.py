@@ -45,8 +45,13 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     Where a written tensor has views that are used later, is a view of a buffer, is given as ``out=``, or is written
     without gradients, torch functionalises the whole program; that keeps layers whole as well, but takes as long as the
     export. It forgets where gradients were disabled, so these parts become operators on detached tensors before.
+
+    Raises:
+        RequestError: Forward writes to a parameter.
     """
     owner = program.graph_module
+    _check_parameters(program)
+    _drop_idle(program)
     if not writes_to_views(program.graph) and not any(_writes(part.graph) for _, part in _find_ungraded(owner)):
         return program
     _inline(owner, program.graph_signature.replace_all_uses, program.graph_signature.inputs_to_parameters)
@@ -58,6 +63,63 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     with exporting():
         found: ExportedProgram = program.run_decompositions({})
     return found
+
+
+def _check_parameters(program: ExportedProgram) -> None:
+    """Refuse what writes to a parameter: only the optimizer does, and what forward wrote would be lost."""
+    graph, parameters = program.graph_module.graph, program.graph_signature.inputs_to_parameters
+    storage, _ = _find_storages(graph)
+    written = [(node, value) for node in graph.nodes if (found := _schema(node)) for value in _written(node, found)]
+    for call, part in _find_ungraded(program.graph_module):
+        inside, _ = _find_storages(part.graph)
+        given = dict(zip([each for each in part.graph.nodes if each.op == "placeholder"], call.args[2:], strict=True))
+        for node in part.graph.nodes:
+            roots = [inside[value] for value in _written(node, found)] if (found := _schema(node)) else []
+            written += [(node, given[root]) for root in roots if root in given]
+    for node, value in written:
+        if storage[value].name in parameters:
+            name = parameters[storage[value].name].removeprefix("module.")
+            raise RequestError(
+                f"from_torch: forward writes at {source(node)} to parameter '{name}', which only the optimizer does "
+                "here; make it a buffer (register_buffer), or write to it between steps"
+            )
+
+
+def _written(node: Node, found: Schema) -> list[Node]:
+    """The tensors that an operator writes to."""
+    given = [*zip(found.arguments, node.args, strict=False)]
+    given += [(argument, node.kwargs.get(argument.name)) for argument in found.arguments]
+    return [value for argument, value in given if argument.written and isinstance(value, torch.fx.Node)]
+
+
+def _drop_idle(program: ExportedProgram) -> None:
+    """Where something is written in place: have operators that give their operand itself be that, which no schema says.
+
+    So is a dropout that drops nothing; whoever writes to its result writes to its operand.
+    """
+    for part in program.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule) and any(
+            found.mutable for node in part.graph.nodes if (found := _schema(node))
+        ):
+            for node in [node for node in part.graph.nodes if _is_idle(node)]:
+                node.replace_all_uses_with(node.args[0])
+                program.graph_signature.replace_all_uses(node.name, node.args[0].name)
+                part.graph.erase_node(node)
+
+
+def _is_idle(node: Node) -> bool:
+    """Whether an operator gives its first operand itself."""
+    found = _schema(node)
+    if found is None:
+        return False
+    values = dict(zip((argument.name for argument in found.arguments), node.args, strict=False)) | node.kwargs
+    match found.name.removeprefix("aten::").partition(".")[0]:
+        case "dropout" | "feature_dropout" | "alpha_dropout" | "feature_alpha_dropout":
+            return not (values["train"] and values["p"])
+        case "type_as" | "atleast_1d" | "atleast_2d" | "atleast_3d":
+            before, after = (cast("Tensor", item.meta["val"]) for item in (cast("Node", node.args[0]), node))
+            return (before.shape, before.dtype) == (after.shape, after.dtype)
+    return False
 
 
 def _find_ungraded(owner: GraphModule) -> list[tuple[Node, GraphModule]]:

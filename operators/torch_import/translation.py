@@ -115,7 +115,7 @@ class Translation:
         found = None if handler is None else handler(self, call)
         if found is None:
             found = self._take_apart(call)
-        return self._opaque(call) if found is None else found
+        return self.opaque(call) if found is None else found
 
     def _take_apart(self, call: Call) -> Any:
         """What a composite gives, written as its parts; None where it is not one, or better written as one."""
@@ -193,7 +193,9 @@ class Translation:
             self.assigned[buffer.name] = value
         self._values[target] = value
 
-    def _opaque(self, call: Call) -> Any:
+    # -- for handlers -----------------------------------------------------------------------------------------------
+
+    def opaque(self, call: Call) -> Any:
         """An operator that nothing is known about, as one task."""
         place = source(call.node)
         if _random(call):
@@ -205,8 +207,6 @@ class Translation:
         given = [self.tensor(operand) for operand in operands]
         rule = text([whole(tensor.shape) for tensor in given], [whole(shape) for shape in call.shapes])
         return self.results(call, Aten(found, rule, call.dtypes, source=place), given)
-
-    # -- for handlers -----------------------------------------------------------------------------------------------
 
     def results(self, call: Call, found: AtenCall, operands: Sequence[Tensor]) -> Any:
         """Apply a generic operator, and give what the call gives: a tensor or a list."""

@@ -167,6 +167,7 @@ def _inputs_of(graph: Graph, column: str, loaded: LoadedProgram) -> list[str]:
     if column == WHOLE:
         return list(loaded.inputs)
     held = graph.arguments.inputs
+    column = graph.arguments.renamed.get(column, column)
     known = {*held, *(tensor.name for tensor in graph.inputs)}
     if column not in known:
         raise RequestError(f"the loader has a column {column!r}, which graph {graph.name!r} has no input for")

@@ -45,8 +45,8 @@ _CONSTANTS = {"inf": inf, "nan": nan}
 _NUMBER = re.compile(r"(?<![\w.])\d")
 _OF_RESULTS = frozenset(f"{name}(x0)" for name in ("tanh", "sigmoid", "exp", "expm1", "sqrt", "rsqrt", "reciprocal"))
 """Calls of which torch computes the gradient from the result alone."""
-_OF_DIMENSIONS = frozenset(("permute", "slice", "cat", "gather", "sum"))
-"""Operators whose numbers are dimensions."""
+_OF_DIMENSIONS = frozenset(("permute", "slice", "cat", "gather", "sum", "index"))
+"""Operators whose numbers are dimensions, or 1."""
 
 
 @dataclass(frozen=True, slots=True)

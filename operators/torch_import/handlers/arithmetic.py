@@ -23,6 +23,7 @@ NAMED_POINTWISE = (
     *("where", "log_sigmoid", "to", "type_as", "_to_copy", "copy", "fill", "masked_fill", "greater", "less"),
     *("greater_equal", "less_equal", "multiply", "divide", "true_divide", "negative", "clip", "rsub", "pow"),
     *("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "selu", "relu6", "isfinite", "isreal", "square"),
+    "floor_divide",
 )
 """Operators of one element of each operand that torch does not tag so."""
 

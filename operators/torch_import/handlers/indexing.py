@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from maniple.operators.library.elementwise.aten import Aten
-from maniple.operators.operator.axes import activation_axes
+from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.pattern_text import text
 from maniple.operators.torch_import.exported_call import Call, Known, spell
 from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.handlers.layout import axes, dimension, permute, reshape
-from maniple.operators.torch_import.translation import Translation
+from maniple.operators.torch_import.translation import Translation, compact
 
 
 @handles("index_select")
@@ -28,7 +28,9 @@ def _index_select(into: Translation, call: Call) -> Any:
     return into.apply(Aten(written, text([before, ["i"]], [after]), call.dtypes), (tensor, index))[0]
 
 
-@handles("gather", "scatter", "scatter_add", "take_along_dim", "index_add", "index_copy", "index_fill")
+@handles(
+    *("gather", "scatter", "scatter_add", "scatter_reduce", "take_along_dim", "index_add", "index_copy", "index_fill"),
+)
 def _along(into: Translation, call: Call) -> Any:
     """Elements picked or written along one dimension; the others go side by side where they are equally long."""
     written, operands = spell(call)
@@ -65,6 +67,15 @@ def _insert(into: Translation, call: Call) -> Any:
     return into.apply(Aten(written, rule, call.dtypes), given)[0]
 
 
+@handles("fill_diagonal")
+def _fill_diagonal(into: Translation, call: Call) -> Any:
+    places = Known(torch.zeros(call.shape).fill_diagonal_(1, wrap=call["wrap"]).bool())
+    given = [into.tensor(call["self"]), into.tensor(places)]
+    names = axes(given[0])
+    written = f"masked_fill.Scalar(x0, x1, {call['fill_value']!r})"
+    return into.apply(Aten(written, text([names, names], [names]), call.dtypes), given)[0]
+
+
 @handles("one_hot")
 def _one_hot(into: Translation, call: Call) -> Any:
     tensor = into.tensor(call["self"])
@@ -75,35 +86,74 @@ def _one_hot(into: Translation, call: Call) -> Any:
 
 @handles("index.Tensor")
 def _index(into: Translation, call: Call) -> Any:
-    """Elements of a tensor at indices that repeat along each other; a range of all indices is only another order."""
+    """Elements of a tensor at indices that repeat along each other.
+
+    An index that names all of a dimension in its order is no operand: that dimension and the result's are cut alike. So
+    ``h[torch.arange(len(h)), last]`` is ``"b p!, b -> b"``, of any number of samples. Where all indices are such, the
+    result is the tensor in another order.
+    """
     tensor, indices = into.tensor(call["self"]), call["indices"]
-    known = [item.value for item in indices if isinstance(item, Known)]
-    if len(known) == len(indices) == len(tensor.shape) and (found := _ranges(known, tensor.shape)) is not None:
-        return reshape(into, permute(into, tensor, found), call.shape)
-    given = [into.broadcastable(item) for item in indices if item is not None]
-    if any(item is None for item in indices) or any(item.dtype not in {"int64", "int32"} for item in given):
+    rank, there = len(tensor.shape), [item for item in indices if item is not None]
+    known = [item.value for item in there if isinstance(item, Known)]
+    if len(known) == len(indices) == rank and (order := _ranges(known, tensor.shape)) is not None:
+        return reshape(into, permute(into, tensor, order), call.shape)
+    given = [item if isinstance(item, Tensor) else Known(compact(item.value), item.name) for item in there]
+    if any(_dtype(item) not in {"int64", "int32"} for item in given):
         return None
-    count = len(given)
-    width = max(len(item.shape) for item in given)
-    picked = list(activation_axes(width))[:width] if width else []
-    rest = [f"r{axis}" for axis in range(count, len(tensor.shape))]
-    shape = call.shape[:width]
-    patterns = [
-        [
-            name if extent == shape[place] else "1"
-            for place, (name, extent) in enumerate(
-                zip(picked[width - len(item.shape) :], item.shape, strict=True), start=width - len(item.shape)
-            )
-        ]
-        for item in given
-    ]
-    source = [f"p{axis}!" for axis in range(count)]
-    named = {name for pattern in patterns for name in pattern}
-    listed = ", ".join(f"x{place + 1}" for place in range(count))
-    rule = text([[*source, *rest], *patterns], [[*picked, *rest]])
-    if not named.issuperset(picked):
+    places = [axis for axis, item in enumerate(indices) if item is not None]
+    first = places[0] if places == [*range(places[0], places[-1] + 1)] else 0  # torch has the picked ones first, else
+    width = max(len(_shape(item)) for item in there)
+    picked, shape = [f"i{axis}" for axis in range(width)], call.shape[first : first + width]
+    source = [f"r{axis}" for axis in range(rank)]
+    patterns, operands, written = [], [tensor], ["None"] * len(indices)
+    for axis, item, small in zip(places, there, given, strict=True):
+        along = _along_all(item, tensor.shape[axis], shape)
+        if along is not None and picked[along] not in source:
+            source[axis], written[axis] = picked[along], _range_of(picked[along], width - 1 - along)
+            continue
+        source[axis], written[axis] = f"p{axis}!", f"x{len(operands)}"
+        operands.append(into.tensor(small))
+        patterns.append(
+            [
+                name if extent == size else "1"
+                for name, size, extent in zip(
+                    picked[width - len(operands[-1].shape) :],
+                    shape[width - len(operands[-1].shape) :],
+                    operands[-1].shape,
+                    strict=True,
+                )
+            ]
+        )
+    if not {*source}.union(*patterns).issuperset(picked):
         return None
-    return into.apply(Aten(f"index.Tensor(x0, [{listed}])", rule, call.dtypes), (tensor, *given))[0]
+    rest = [name for axis, name in enumerate(source) if axis not in places]
+    rule = text([source, *patterns], [[*rest[:first], *picked, *rest[first:]]])
+    return into.apply(Aten(f"index.Tensor(x0, [{', '.join(written)}])", rule, call.dtypes), operands)[0]
+
+
+def _shape(index: Tensor | Known) -> tuple[int, ...]:
+    return index.shape if isinstance(index, Tensor) else tuple(index.value.shape)
+
+
+def _dtype(index: Tensor | Known) -> str:
+    return index.dtype if isinstance(index, Tensor) else str(index.value.dtype).removeprefix("torch.")
+
+
+def _along_all(index: Tensor | Known, extent: int, shape: tuple[int, ...]) -> int | None:
+    """The dimension of the result along which an index is 0 .. n-1, of n elements that there are; None: it is not."""
+    if not isinstance(index, Known) or index.value.numel() != extent:
+        return None
+    offset = len(shape) - index.value.ndim
+    long = [axis for axis, size in enumerate(index.value.shape, offset) if size == shape[axis] == extent]
+    if len(long) != 1 or not torch.equal(index.value.reshape(-1), torch.arange(extent, dtype=index.value.dtype)):
+        return None
+    return long[0]
+
+
+def _range_of(factor: str, behind: int) -> str:
+    """0 .. n-1 along a factor of a tile, where its tensors lie, with so many dimensions of one element behind."""
+    counted = f"sub.Scalar(cumsum(new_ones(x0, [{factor}], dtype=int64), 0), 1)"
+    return f"{'unsqueeze(' * behind}{counted}{', -1)' * behind}"
 
 
 def _ranges(indices: list[torch.Tensor], shape: tuple[int, ...]) -> list[int] | None:

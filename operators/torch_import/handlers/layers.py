@@ -28,7 +28,7 @@ from maniple.operators.library.windows.convolution import (
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.operator.operator import FLOAT_DTYPES
 from maniple.operators.operator.pattern_text import text, whole
-from maniple.operators.torch_import.exported_call import Call, Known, spell
+from maniple.operators.torch_import.exported_call import Call, Known, spell, with_arguments
 from maniple.operators.torch_import.handler_table import handles
 from maniple.operators.torch_import.handlers.arithmetic import add, matmul
 from maniple.operators.torch_import.handlers.layout import axes, dimension, permute
@@ -104,9 +104,10 @@ def _transpose(into: Translation, call: Call) -> Any:
 
 @handles("embedding")
 def _embedding(into: Translation, call: Call) -> Any:
+    """Rows of a table; a gradient that torch would make sparse is dense, and has the same values."""
     weight, indices = into.tensor(call["weight"]), into.tensor(call["indices"])
-    if call["scale_grad_by_freq"] or call["sparse"]:
-        return None
+    if call["scale_grad_by_freq"]:
+        return into.opaque(with_arguments(call, sparse=False))
     padding = call["padding_idx"]
     if is_parameter(into, weight):
         rows, columns = weight.shape
@@ -179,6 +180,13 @@ def _functional_batch_norm(into: Translation, call: Call) -> Any:
     """Of a functionalised program: the statistics in between are torch's backward's."""
     found = normalize(into, call)
     return None if found is None else [found[0], None, None, *found[1:]]
+
+
+@handles("_native_batch_norm_legit_no_training")
+def _fixed_batch_norm(into: Translation, call: Call) -> Any:
+    """Of a functionalised program, by the running statistics; torch's backward has no others to keep."""
+    found = normalize(into, with_arguments(call, training=False))
+    return None if found is None else [found[0], None, None]
 
 
 def normalize(into: Translation, call: Call) -> list[Tensor] | None:
@@ -293,10 +301,25 @@ def _recurrent(into: Translation, call: Call) -> Any:
     *("convolution", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "instance_norm"),
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("upsample_linear1d", "upsample_trilinear3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "lp_pool2d"),
+    *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
     *("max_pool2d_with_indices", "max_pool1d_with_indices", "max_pool3d_with_indices", "im2col", "col2im"),
 )
 def _batchwise(into: Translation, call: Call) -> Any:
     return batchwise(into, call, call.tensors()[0])
+
+
+@handles("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def _grid_sampler(into: Translation, call: Call) -> Any:
+    written, operands = spell(call)
+    return cut(into, call, written, [into.tensor(operand) for operand in operands], [0, 0], [0])
+
+
+@handles("affine_grid_generator")
+def _affine_grid(into: Translation, call: Call) -> Any:
+    theta, (_, *sizes) = into.tensor(call["theta"]), call["size"]
+    written = f"affine_grid_generator(x0, [b, {', '.join(map(str, sizes))}], {call['align_corners']})"
+    return cut(into, call, written, [theta], [0], [0])
 
 
 @handles("pad", "constant_pad_nd")

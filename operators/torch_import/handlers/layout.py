@@ -105,6 +105,18 @@ def _repeat_interleave(into: Translation, call: Call) -> Any:
     return reshape(into, repeated, call.shape)
 
 
+@handles("repeat", "tile")
+def _repeat(into: Translation, call: Call) -> Any:
+    """All of a tensor several times in a row: a new dimension before each, along which it repeats."""
+    tensor, times = into.tensor(call["self"]), list(call["repeats"] if call.packet == "repeat" else call["dims"])
+    shape = (*(1,) * (len(call.shape) - len(tensor.shape)), *tensor.shape)
+    times = [*(1,) * (len(shape) - len(times)), *times]
+    pairs = list(zip(times, shape, strict=True))
+    single = tuple(extent for often, size in pairs for extent in ((1, size) if often > 1 else (size,)))
+    repeated = tuple(extent for often, size in pairs for extent in ((often, size) if often > 1 else (size,)))
+    return reshape(into, into.expand(reshape(into, tensor, single), repeated), call.shape)
+
+
 @handles("broadcast_tensors")
 def _broadcast(into: Translation, call: Call) -> Any:
     return [into.expand(into.tensor(item), shape) for item, shape in zip(call["tensors"], call.shapes, strict=True)]
@@ -160,7 +172,9 @@ def _split(into: Translation, call: Call) -> Any:
     found = []
     start = 0
     for shape in call.shapes:
-        found.append(part(into, tensor, axis, start, start + shape[axis]))
+        # Of a piece without elements all is known.
+        empty = Known(torch.empty(shape, dtype=call.dtype))
+        found.append(part(into, tensor, axis, start, start + shape[axis]) if shape[axis] else empty)
         start += shape[axis]
     return found
 

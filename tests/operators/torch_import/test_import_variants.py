@@ -37,6 +37,15 @@ def causal(h: Tensor) -> Tensor:
     return nn.Transformer.generate_square_subsequent_mask(2, dtype=h.dtype)
 
 
+def moved(h: Tensor) -> Tensor:
+    grid = F.affine_grid(h.view(-1, 2, 3).tanh(), [len(h), 1, 3, 3], align_corners=False)
+    return F.grid_sample(h.view(-1, 1, 2, 3), grid, align_corners=False)
+
+
+def numbers(h: Tensor) -> Tensor:
+    return (h > 0)[:, :2].long().flatten()
+
+
 VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
     "targets that are probabilities": (
         lambda _, h: F.cross_entropy(h, probabilities(h), label_smoothing=0.1),
@@ -72,6 +81,54 @@ VARIANTS: dict[str, tuple[Forward, tuple[nn.Module, ...], str]] = {
         (nn.Transformer(6, 2, 1, 1, 7, dropout=0.0, batch_first=True),),
         "layers",
     ),
+    "an element of each row": (
+        lambda _, h: h[torch.arange(len(h)), torch.tensor([1, -2] * 4)[: len(h)]].square().sum(),
+        (),
+        "index",
+    ),
+    "some columns": (lambda _, h: (h[:, [3, 0, 3]] * h.view(-1, 2, 3)[:, 1]).sum(), (), "index"),
+    "pairs of rows and columns": (
+        lambda _, h: h.view(-1, 2, 3)[torch.arange(len(h))[:, None], [[0, 1]], [[2, 0]]].sin().sum(),
+        (),
+        "index",
+    ),
+    "indices apart from each other": (lambda _, h: h.view(-1, 2, 3)[[0, 1], :, [2, 0]].sin().sum(), (), "index"),
+    "a reduction by index": (
+        lambda _, h: h.scatter_reduce(1, h[:, :2].argsort(1), h[:, 2:4], "amax").square().sum(),
+        (),
+        "scatter_reduce",
+    ),
+    "several times in a row": (
+        lambda _, h: (h.repeat(1, 2) * torch.linspace(0, 1, 12, dtype=h.dtype)).sum() + h.tile(2, 1, 1).square().sum(),
+        (),
+        "repeat",
+    ),
+    "a diagonal of a constant": (
+        lambda _, h: (h[:6] @ h[:6].T).clone().fill_diagonal_(-3.0).sin().sum(),
+        (),
+        "fill_diagonal",
+    ),
+    "samples of a moved grid": (lambda _, h: moved(h).square().sum(), (), "grid_sampler"),
+    "a table of sparse gradients": (
+        lambda m, h: (m.layers[0](torch.arange(16).view(8, 2)[: len(h)] % 5).sum(1) * h).sin().sum(),
+        (nn.Embedding(5, 6, sparse=True),),
+        "layers",
+    ),
+    "bags that name the end of the last one": (
+        lambda m, h: (m.layers[0](numbers(h), torch.arange(0, 2 * len(h) + 1, 2)) * h).sin().sum(),
+        (nn.EmbeddingBag(5, 6, mode="mean", include_last_offset=True),),
+        "layers",
+    ),
+    "a penalty of a gradient": (
+        lambda m, h: (
+            torch.autograd.grad(m.layers[0](h.sin()).square().sum(), m.layers[0].weight, create_graph=True)[0]
+            .square()
+            .sum()
+        ),
+        (nn.Linear(6, 1),),
+        "layers",
+    ),
+    "parts without elements": (lambda _, h: torch.split(h, [0, 2, 4, 0], 1)[1].sin().sum(), (), "split"),
     "bounded norms": (lambda _, h: torch.renorm(h, 2, 0, 0.7).square().sum(), (), "renorm"),
 }
 
@@ -101,6 +158,15 @@ def test_a_variant_is_split_and_gives_what_torch_gives(name: str) -> None:
 def test_a_lazy_module_is_refused_until_it_knows_its_sizes() -> None:
     with pytest.raises(RequestError, match=r"'layers.0.weight' has no size yet.*call the module"):
         mp.from_torch(Variant(lambda m, h: m.layers[0](h).sum(), nn.LazyLinear(3)), (torch.zeros(4, 6),))
+
+
+@pytest.mark.parametrize("end", [15, 17])
+def test_bags_that_do_not_end_with_their_numbers_are_refused(end: int) -> None:
+    """Of these torch's kernels differ: of float64 the last bag has the numbers behind its end, of float32 not."""
+    bags = nn.EmbeddingBag(5, 6, mode="sum", include_last_offset=True)
+    module = Variant(lambda m, h: (m.layers[0](numbers(h), torch.tensor([0, 8, end])) * h[:2]).sum(), bags)
+    with pytest.raises(RequestError, match=rf"expected 16 as the last offset, for that many numbers, got {end}; cut"):
+        mp.from_torch(module, (torch.zeros(8, 6),))
 
 
 @pytest.mark.parametrize("affine", [False, True])
