@@ -25,6 +25,7 @@ import numpy as np
 from maniple.strategies.elimination.course import Course
 from maniple.strategies.elimination.min_plus import Costs, MinPlus
 from maniple.strategies.elimination.variable_elimination import Table, VariableElimination, begin, finish
+from maniple.strategies.frontier.algebra import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -207,15 +208,19 @@ def relinked(model: Model, lean: Found, fast: Found) -> list[Found]:
 
     Where layers are alike, those of some layers cost almost as little as all or none.
     """
+    ways = (lean, fast), (fast, lean)
+    memory, ticks = (np.concatenate([_mixed(model, before, after, axis) for before, after in ways]) for axis in (0, 1))
+    inside = (memory < fast.memory) & (memory > lean.memory) & (ticks > fast.ticks) & (ticks < lean.ticks)
+    # Only those that stay are written out: of a deep model there are some of very many.
+    kept = np.flatnonzero(inside)[reduce(memory[inside], ticks[inside])]
     found = []
-    for before, after in ((lean, fast), (fast, lean)):
-        memory, ticks = (_mixed(model, before, after, axis) for axis in (0, 1))
-        inside = (memory < fast.memory) & (memory > lean.memory) & (ticks > fast.ticks) & (ticks < lean.ticks)
-        for length in np.flatnonzero(inside).tolist():
-            chosen = before.chosen[:length] + after.chosen[length:]
-            homes = before.homes[:length] + after.homes[length:]
-            found.append(Found(int(memory[length]), int(ticks[length]), chosen, homes))
-    return undominated(found)
+    for place in kept.tolist():
+        way, length = divmod(place, len(memory) // 2)
+        before, after = ways[way]
+        chosen = before.chosen[:length] + after.chosen[length:]
+        homes = before.homes[:length] + after.homes[length:]
+        found.append(Found(int(memory[place]), int(ticks[place]), chosen, homes))
+    return found
 
 
 def _mixed(model: Model, before: Found, after: Found, axis: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -13,7 +13,7 @@ from maniple.strategies.frontier import gap_search
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED, reduce
 from maniple.strategies.frontier.gap_search import solve
-from maniple.strategies.frontier.weighted_sum import Found, Gap
+from maniple.strategies.frontier.weighted_sum import Found, Gap, relinked, undominated
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 Points = list[tuple[int, int]]
@@ -68,6 +68,27 @@ def test_without_an_epsilon_it_is_the_frontier(whole: bool, model: Model) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gap_search, "EXACT_ENTRIES", 10**6 if whole else 0)
         assert found(model, 0.0) == best(model)
+
+
+@PROFILE
+@given(models(), st.integers(0, 2**32 - 1))
+def test_what_changes_from_one_to_another_is_the_best_of_all_that_do(model: Model, seed: int) -> None:
+    chance, every = np.random.default_rng(seed), list[Found]()
+    drawn = []
+    for _ in range(2):
+        chosen, homes = (
+            tuple(chance.integers(0, size).tolist() for size in sizes) for sizes in (model.sizes, [2] * len(model.own))
+        )
+        drawn.append(Found(*model.total(chosen, homes), chosen, homes))
+    lean, fast = sorted(drawn, key=lambda one: one.memory)
+    for before, after in ((lean, fast), (fast, lean)):
+        for length in range(len(model.own) + 1):
+            chosen, homes = (
+                getattr(before, row)[:length] + getattr(after, row)[length:] for row in ("chosen", "homes")
+            )
+            every.append(Found(*model.total(chosen, homes), chosen, homes))
+    between = [one for one in every if lean.memory < one.memory < fast.memory and fast.ticks < one.ticks < lean.ticks]
+    assert relinked(model, lean, fast) == undominated(between)
 
 
 @PROFILE
