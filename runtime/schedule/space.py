@@ -54,8 +54,10 @@ def _corners(spaces: Sequence[IndexSpace], numbers: Column) -> Corners:
     columns = []
     for number in numbers.tolist():
         space = spaces[number]
-        single = isinstance(space, Rect)
-        columns.append((np.asarray([space.lo]), np.asarray([space.hi])) if single else space.columns)
+        if isinstance(space, Rect):
+            columns.append((np.asarray([space.lo], dtype=np.int64), np.asarray([space.hi], dtype=np.int64)))
+        else:
+            columns.append(space.columns)
     axes = max((low.shape[1] for low, _ in columns), default=0)
     boxes = [(low, high) for low, high in columns if len(low)]
     return (

@@ -112,7 +112,7 @@ def moved_uses(schedule: Schedule, place: Column, firsts: Column) -> tuple[StepU
 def joined(*parts: StepUses) -> StepUses:
     """Give the uses of all parts, one part after the other."""
     names = ("row", "step", "instance", "space", "writes")
-    return StepUses(parts[0].rows, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))  # type: ignore[arg-type]
+    return StepUses(parts[0].rows, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
