@@ -203,8 +203,8 @@ def rows(name: str, stages: int, parts: int, times: dict[str, list[float]], fail
             took = f"{statistics.median(theirs):.2f}"
         allowed = statistics.median(a * (parts + 1) / (2 * parts) / b for a, b in zip(alone, ours, strict=True))
         best = f"{allowed:.2f}" if stages == torch_modes.PEERS else ""
-        cells = (name, stages, parts, order, took, f"{medians[f'maniple {order}']:.2f}")
-        cells += (ratio, f"{medians['maniple, one process']:.2f}", best)
+        both = took, f"{medians[f'maniple {order}']:.2f}", ratio
+        cells = (name, stages, parts, order, *both, f"{medians['maniple, one process']:.2f}", best)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines.append(f"| {name} | | | data parallel | | {medians['maniple, data parallel']:.2f} | | | |")
     return lines

@@ -26,6 +26,7 @@ from maniple.strategies.flow.flow_plan import (
     flow_parts,
     load_flows,
 )
+from maniple.strategies.flow.two_stages import two_stages
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, levels, share_bytes
@@ -103,7 +104,8 @@ class PipeDream(AbstractDirectStrategy):
 
         Those of PipeDream's optimizer, straight, with replicas, and on all levels of the machine, which takes all
         processors as the first; and those whose replicas synchronise for nothing, for links do that while the next
-        mini-batch is computed. Where processors differ, also those whose stages are matched to them.
+        mini-batch is computed. Beside what has replicas on one level is the best of two stages, which need the fewest
+        micro-batches. Where processors differ, also those whose stages are matched to them.
         """
         machine, count = problem.machine, len(problem.machine.processors)
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
@@ -118,7 +120,8 @@ class PipeDream(AbstractDirectStrategy):
             except RequestError as error:
                 refusals.append(error)
             else:
-                yield Matching(asked, costs, fleet), cut
+                shallow = two_stages(asked) if level is shared else None
+                yield from ((Matching(asked, costs, fleet), each) for each in (cut, shallow) if each is not None)
         for level, replicate in ways if len(fleet.classes) > 1 else ():
             asked = SegmentationProblem(costs[0], level, replicate, None, "throughput", given)
             matching = Matching(asked, costs, fleet)

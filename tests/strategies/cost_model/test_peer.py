@@ -106,7 +106,8 @@ def test_a_task_is_timed_while_its_like_runs_on_another_core(
     monkeypatch.setattr(measurement, "spare_cores", lambda: [None])
     launch = launches(model("digits_cnn", batch=8))["relu.forward"]
 
-    def bind(_: int, __: Sequence[torch.Tensor | None], ___: int) -> Callable[[], object]:
+    def bind(point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        del point, views, cores
         return told(says)
 
     ticks = iter(range(0, 10**9, 10**6))  # two calls of a millisecond make a run: few, so that the pipe takes all
