@@ -31,7 +31,11 @@ def layers(count: int = 3, batch: int = 8, width: int = 12) -> mp.Graph:
 
 
 def best(points: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    return sorted(p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points))
+    kept: list[tuple[int, int]] = []
+    for memory, ticks in sorted(points):
+        if not kept or ticks < kept[-1][1]:
+            kept.append((memory, ticks))
+    return kept
 
 
 def test_turns_are_the_table_of_the_docstring() -> None:
@@ -80,9 +84,11 @@ def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangeme
         for stage, own in enumerate(turns):
             model = search.model(bounds[stage], bounds[stage + 1], within, own)
             # Of what has no weights all homes are the same.
-            homes = [range(size.shape[1] if np.ptp(size, axis=1).any() else 1) for size, _ in model.own]
-            assignments = product(product(*map(range, model.sizes)), product(*homes))
-            cells.append(best({model.total(chosen, lives) for chosen, lives in assignments}))
+            homes = [size.shape[1] if np.ptp(size, axis=1).any() else 1 for size, _ in model.own]
+            sizes, count = (*model.sizes, *homes), len(homes)
+            rows = np.indices(sizes).reshape(len(sizes), -1).T
+            memory, ticks = model.totals(rows[:, :count], rows[:, count:])
+            cells.append(best(set(zip(memory.tolist(), ticks.tolist(), strict=True))))
         for points in product(*cells):
             every.add((max(memory for memory, _ in points), max(ticks for _, ticks in points)))
     assert [(point.memory, point.ticks) for point in found] == best(every)
