@@ -45,9 +45,11 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import OperatorPlan, Plan, WeightPlan
+    from maniple.operators.rules.rule import BoundFactor
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.frontier.additive_model import Term
     from maniple.strategies.frontier.weighted_sum import Found
+    from maniple.strategies.interface.space import OperatorSpace
     from maniple.strategies.interface.strategy import Problem
 
 __all__: list[str] = []
@@ -252,7 +254,10 @@ class StageSearch:
             part = self._problem.graph.with_batch(-(-batch // micro_batches)) if micro_batches > 1 else None
             small = replace(self._problem, graph=part or self._problem.graph)
             space = Space.of(small.graph, len(within))
-            space = replace(space, operators=tuple(replace(own, within=within) for own in space.operators))
+            # A dimension joined with one sample may be cut; of a plan, whose rule has all samples, it may not.
+            rules = Space.of(self._problem.graph, len(within)).operators
+            both = zip(space.operators, rules, strict=True)
+            space = replace(space, operators=tuple(_allowed(own, rule.factors, within) for own, rule in both))
             choices = [full_splits(space, number) for number in range(len(space.names))]
             self._costs[key] = AdditiveCost(small, space, choices, at_once=True)
         return self._costs[key]
@@ -293,6 +298,13 @@ class StageSearch:
                 more = terms.memory.received_bytes(writer, reader)[:, None]
                 own[reader - first] = size + np.concatenate([more] * (len(size) // len(more))), tick
         return Model(tuple(own), edges)
+
+
+def _allowed(own: OperatorSpace, factors: Sequence[BoundFactor], within: tuple[int, ...]) -> OperatorSpace:
+    """The choices of an operator of a micro-batch on some processors that its whole batch has, too."""
+    both = zip(own.factors, factors, strict=True)
+    cut = tuple(replace(mine, splittable=mine.splittable and rule.splittable) for mine, rule in both)
+    return replace(own, factors=cut, within=within)
 
 
 def _most_even(places: Sequence[int], spent: Sequence[int], count: int) -> tuple[int, ...]:

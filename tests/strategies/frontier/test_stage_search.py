@@ -71,6 +71,27 @@ def test_places_where_stages_may_end_are_as_many_as_stages_are_compared_with() -
     assert StageSearch(problem, (False,) * len(graph.nodes), 0.01, 1).points(most)
 
 
+def test_what_only_one_sample_could_be_cut_by_stays_whole() -> None:
+    """Positions joined with the samples: of a micro-batch of one they are the outermost dimension, of the batch not."""
+    import torch
+
+    class Joined(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.scores = torch.nn.Linear(16, 16), torch.nn.Linear(16, 64)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.scores(self.inner(x)).reshape(-1, 64), y.reshape(-1))
+
+    graph = mp.from_torch(Joined(), (torch.zeros(4, 8, 16), torch.zeros(4, 8, dtype=torch.int64)))
+    machine = mp.Machine.preset("p100x4")
+    search = StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.0, 1)
+    found = search.points(Arrangement(1, "1f1b", 4))
+    assert found
+    for point in found:
+        search.plan(point, "pareto").validate(graph, machine)
+
+
 @pytest.mark.parametrize("arrangement", [Arrangement(2, "1f1b", 2), Arrangement(2, "1f1b", 4)])
 def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangement) -> None:
     graph = layers(count=2)
