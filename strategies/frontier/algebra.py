@@ -253,6 +253,29 @@ def product(*frontiers: Columns) -> Columns:
     return whole
 
 
+def maxima(left: Columns, right: Columns) -> tuple[Column, Column]:
+    """The frontier of two at once that share nothing, so that the larger memory and the larger ticks count.
+
+    Of each memory that a point of either has, the fastest points of both that need no more: as many are looked at as
+    both have, and not as many as there are pairs.
+
+    Args:
+        left: a frontier.
+        right: another.
+
+    Returns:
+        The places of its points in the left frontier, and in the right one.
+    """
+    if not len(left[0]) or not len(right[0]):
+        nothing: Column = np.empty(0, dtype=np.int64)
+        return nothing, nothing
+    levels = np.union1d(left[0], right[0])
+    levels = levels[levels >= max(left[0][0], right[0][0])]
+    mine, other = (np.searchsorted(side[0], levels, "right") - 1 for side in (left, right))
+    kept = reduce(levels, np.maximum(left[1][mine], right[1][other]))
+    return mine[kept], other[kept]
+
+
 def one() -> Columns:
     """The frontier of what needs nothing."""
     return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)

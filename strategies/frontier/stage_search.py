@@ -29,7 +29,7 @@ from maniple.operators.pipeline_order.stage_graph import StageGraph
 from maniple.operators.plan.plan import StagePlan
 from maniple.process.error import RequestError
 from maniple.strategies.frontier.additive_model import Model, Terms
-from maniple.strategies.frontier.algebra import reduce
+from maniple.strategies.frontier.algebra import maxima, reduce
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import solve
 from maniple.strategies.frontier.homes import weight_plan
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from maniple.operators.rules.rule import BoundFactor
     from maniple.runtime.machine.machine import Machine
     from maniple.strategies.frontier.additive_model import Term
+    from maniple.strategies.frontier.algebra import Columns
     from maniple.strategies.frontier.weighted_sum import Found
     from maniple.strategies.interface.space import OperatorSpace
     from maniple.strategies.interface.strategy import Problem
@@ -329,27 +330,22 @@ def _together(
     parts: Sequence[tuple[tuple[Found, ...], int, int, Sequence[Staged]]], arrangement: Arrangement
 ) -> list[Staged]:
     """What nothing beats of the maxima of a stage and of those that follow it, over all places where it may end."""
-    memory, ticks, which = [], [], []
-    for number, (cell, _, _, rest) in enumerate(parts):
-        sides = [
-            np.maximum.outer([getattr(mine, axis) for mine in cell], [getattr(other, axis) for other in rest])
-            for axis in ("memory", "ticks")
-        ]
-        memory.append(sides[0].ravel())
-        ticks.append(sides[1].ravel())
-        which.append(np.full(sides[0].size, number))
     if not parts:
         raise RequestError("stages: expected at least one place where a stage may end")
-    starts = np.cumsum([0, *map(len, memory)])
-    memories, times, numbers = np.concatenate(memory), np.concatenate(ticks), np.concatenate(which)
-    found = []
-    for place in reduce(memories, times).tolist():
-        number = int(numbers[place])
-        cell, first, last, rest = parts[number]
-        mine, other = divmod(place - int(starts[number]), len(rest))
-        stages = (first, last, cell[mine]), *rest[other].stages
-        found.append(Staged(int(memories[place]), int(times[place]), arrangement, stages))
-    return found
+    found = list[Staged]()
+    for cell, first, last, rest in parts:
+        mine, others = maxima(_columns(cell), _columns(rest))
+        for own, other in zip(mine.tolist(), others.tolist(), strict=True):
+            one, more = cell[own], rest[other]
+            memory, ticks = max(one.memory, more.memory), max(one.ticks, more.ticks)
+            found.append(Staged(memory, ticks, arrangement, ((first, last, one), *more.stages)))
+    return [found[place] for place in reduce(*_columns(found)).tolist()]
+
+
+def _columns(points: Sequence[Found] | Sequence[Staged]) -> Columns:
+    """The memory and the ticks of points."""
+    memory, ticks = (np.array([getattr(point, axis) for point in points], np.int64) for axis in ("memory", "ticks"))
+    return memory, ticks
 
 
 def _no_worse(one: Turns, other: Turns) -> bool:

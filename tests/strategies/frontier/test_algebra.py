@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maniple.strategies.frontier import algebra
-from maniple.strategies.frontier.algebra import UNLIMITED, Columns, one, product, reduce, thin_out, union, unite
+from maniple.strategies.frontier.algebra import UNLIMITED, Columns, maxima, one, product, reduce, thin_out, union, unite
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=200)
 
@@ -61,6 +61,16 @@ def test_union_and_product_are_those_of_all_points(left: Points, right: Points) 
     f, g = columns(left), columns(right)
     assert as_set(union(f, g)) == best(left + right)
     assert as_set(product(f, g)) == best(sums(left, right))
+
+
+@PROFILE
+@given(points, points)
+def test_maxima_are_those_of_all_pairs(left: Points, right: Points) -> None:
+    f, g = columns(left), columns(right)
+    mine, others = maxima(f, g)
+    pairs = zip(mine.tolist(), others.tolist(), strict=True)
+    found = [(max(f[0][i], g[0][j]), max(f[1][i], g[1][j])) for i, j in pairs]
+    assert found == best([(max(a, c), max(b, d)) for (a, b), (c, d) in pairs_of(left, right)])
 
 
 @PROFILE
