@@ -35,6 +35,8 @@ DEVICES = (2, 4, 8, 16)
 POINTS = 16
 SPACE = ("recompute", "stages")
 PROPOSALS = 2000
+SEMANTICS = {"batch_norm": "local_stats"}
+"""Statistics of what is computed at once, without which a batch norm cannot be cut into micro-batches."""
 GIB = 2**30
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "frontier.md"
 BEGIN, END = "<!-- benchmarks/frontier_questions.py: begin -->", "<!-- benchmarks/frontier_questions.py: end -->"
@@ -45,8 +47,9 @@ def frontier_of(folder: Path, name: str, devices: int) -> mp.Frontier:
     file = folder / f"{name}-{devices}.json"
     if not file.exists():
         machine = mp.Machine.preset(f"v100x{devices}")
+        options = {"strategy": "pareto", "objective": "pareto", "semantics": SEMANTICS, "space": list(SPACE)}
         with patch.object(pareto, "SIMULATED", POINTS):
-            mp.search(model(name), machine, strategy="pareto", objective="pareto", space=list(SPACE)).save(file)
+            mp.search(model(name), machine, **options).save(file)
     return mp.Frontier.load(file)
 
 
@@ -59,7 +62,7 @@ def single(folder: Path, name: str, devices: int, limit: int) -> dict[str, list[
         for strategy, where in (("optcnn", machine), ("soap", machine.capped(limit))):
             proposals = PROPOSALS if strategy == "soap" else None
             try:
-                plan = mp.search(graph, where, strategy=strategy, proposals=proposals)
+                plan = mp.search(graph, where, strategy=strategy, proposals=proposals, semantics=SEMANTICS)
             except mp.RequestError:
                 continue
             found[strategy] = told(graph, machine, plan)
