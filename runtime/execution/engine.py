@@ -49,9 +49,8 @@ class CopyEngine:
 
     A transport that lets go of what has left gets large tiles of the host on loan: their pushes end then. What leaves a
     device is staged in a pinned row until it is sent. Rows are bounded: a push waits until others have gone, but not
-    the head of a queue, for which those behind it may wait. Within the rank rows are bounded apart: those go without
-    anybody's release, and a peer may wait for what they bring. Rows of what arrives are bounded by the sender's credit,
-    for bytes count as landed once they lie on the device.
+    the head of a queue, for which those behind it may wait; within the rank apart, for a peer may wait for what those
+    bring. Rows of what arrives are bounded by the sender's credit: bytes count as landed once they lie on the device.
 
     All state belongs to one thread, `run`; other threads talk to it through `submit`, `start` and `close`. Under a
     stepper it takes turns in place of a thread. A turn costs what has changed, however many peers there are.
@@ -87,6 +86,7 @@ class CopyEngine:
         self._touched: dict[int, None] = {}  # the peers of whom something has changed, in that order
         self._stepper = stepper
         self._commands: deque[Callable[[], None]] = deque()
+        self._early: deque[tuple[Incoming, memoryview]] = deque()  # came early, and may land now
         self._staged = {True: 0, False: 0}  # bytes of rows, within the rank and to peers
         self._unstaged: dict[bool, deque[Outgoing]] = {True: deque(), False: deque()}
         self.peak_staged = 0
@@ -171,12 +171,14 @@ class CopyEngine:
             self._receive(delivery)
         while self._commands:
             self._commands.popleft()()
-        while self._touched:
+        while self._touched or self._early:
+            if not self._touched:  # what is kept lands, and is folded, once all that can go has gone
+                self._take(*self._early.popleft())
+                continue
             number = next(iter(self._touched))
             del self._touched[number]
-            peer = self._peers[number]
-            self._pump(number, peer)
-            self._tell(number, peer)
+            self._pump(number, self._peers[number])
+            self._tell(number, self._peers[number])
         return served
 
     def _command(self, command: Callable[[], None]) -> None:
@@ -194,9 +196,8 @@ class CopyEngine:
             self._when(after, partial(self._exchanges.note_part, movement.exchange))
         for fold in movement.folds.values():
             fold.missing = fold.parts
-        for arrival in movement.incoming:
-            if arrival.peer in self._peers:
-                self._when(() if arrival.on_device else after, partial(self._grant, arrival))
+        for arrival in (one for one in movement.incoming if one.peer in self._peers):
+            self._when(() if arrival.on_device else after, partial(self._grant, arrival))
         for push in movement.outgoing:
             self._go(push)
         for fold in movement.folds.values():
@@ -222,8 +223,7 @@ class CopyEngine:
         """Release the destination of a push."""
         arrival.released = True
         self._touched[arrival.peer] = None
-        for early, payload in self._peers[arrival.peer].grant():
-            self._take(early, payload)
+        self._early += self._peers[arrival.peer].grant()
 
     def _go(self, push: Outgoing) -> None:
         """Set a push out: its source is there, or will be after what the movement comes after."""
@@ -279,8 +279,7 @@ class CopyEngine:
             self._land(push.arrival, push.pack())
             self._unstage(push)
 
-    def _end_crossing(self, push: Outgoing, arrival: Incoming, end: Event) -> None:
-        """End a push from one device of this rank to another."""
+    def _end_crossing(self, push: Outgoing, arrival: Incoming, end: Event) -> None:  # from device to device
         self._one_less(push.movement)
         self._note_landing(arrival, end)
 
@@ -323,6 +322,7 @@ class CopyEngine:
 
     def _take(self, arrival: Incoming, payload: memoryview) -> None:
         """Land a tile whose destination is released."""
+        self._touched[arrival.peer] = None
         if not arrival.on_device:
             self._peers[arrival.peer].received_bytes += arrival.size
         self._land(arrival, payload)

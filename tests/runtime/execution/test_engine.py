@@ -300,8 +300,31 @@ def test_a_tile_that_comes_early_lands_when_its_destination_is_free(*, known: bo
     rig.round()
     assert rig.landed == []
     rig.engine.start(first, 0)
-    assert rig.round() == [((2, 8), None, 0)], "the peer may send early again"
+    assert rig.round() == [((2, 0), None, 0)], "the peer may send early again"
     assert (rig.landed, rig.finished, rig.failures) == ([(1, b"abcd"), (2, b"efgh")], [1, 2], [])
+
+
+def test_what_came_early_lands_once_what_can_go_has_gone() -> None:
+    """The peer waits for that, and nobody for the landing."""
+    rig = Rig(credit=10**6, early=10)
+    movement = rig.push(1, 4)
+    movement.incoming += rig.arrival(2, 4).incoming
+    sent_before: list[int] = []
+    movement.incoming[0].land = at_once(lambda _: sent_before.append(len(rig.script.sent)))
+    movement.incoming[0].movement = movement
+    rig.submit(movement, start=False)
+    rig.round(says(1, 0, b"abcd"))
+    rig.engine.start(movement, 0)
+    assert payloads(rig.round()) == [bytes([1]) * 4]
+    assert (sent_before, rig.finished) == ([1], [1])
+
+
+def test_what_came_early_is_told_to_have_landed_when_the_next_push_waits_for_it() -> None:
+    rig = Rig(credit=100, early=20)
+    rig.submit(rig.arrival(0, 20), rig.arrival(1, 90), start=False)
+    rig.round(says(0, 0, bytes(20)))
+    rig.engine.start(rig.engine._peers[1].ungranted[0].movement, 0)
+    assert rig.round()[-1] == ((1, 20), None, 0)
 
 
 def test_what_may_come_early_is_released_by_a_message_of_its_own_once_half_of_it_has_come() -> None:
