@@ -18,6 +18,14 @@ __all__: list[str] = []
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 PEER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun, and whoever starts programs for torch.distributed's `env://`, tells every rank."""
+CHOICES = frozenset(
+    f"MANIPLE_{name}"
+    for name in (
+        *("BOUND", "COMPILE", "DETERMINISTIC", "DEVICE", "ENCRYPT_TILES", "INTERFACE", "LOG", "MACHINE", "MAPPER"),
+        *("MEMORY", "RECORD", "REPORT", "SHARED", "SHARED_FROM", "TRANSPORT", "VERIFY_TILES", "WAKEUP_PIPES"),
+    )
+)
+"""What a rank is told if it is not as usual: not to be taken over from a run that the launcher is part of."""
 HEAP_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from maniple.process import open_files
-from maniple.process.environment import THREAD_VARIABLES, LaunchEnvironment
+from maniple.process.environment import CHOICES, THREAD_VARIABLES, LaunchEnvironment
 from maniple.runtime.cluster.coordinator import Coordinator
 from maniple.runtime.cluster.hosts.key import mint
 from maniple.runtime.cluster.launcher import LaunchRequest, RankCommand
@@ -31,14 +31,6 @@ __all__: list[str] = []
 
 SHARED_MEMORY = "shared memory"
 """How messages call the way of tiles between ranks that share memory."""
-# What a rank must not take over from a run that this process is part of.
-OPTIONAL = frozenset(
-    f"MANIPLE_{name}"
-    for name in (
-        *("BOUND", "DETERMINISTIC", "DEVICE", "INTERFACE", "LOG", "MACHINE", "MAPPER", "RECORD", "REPORT", "SHARED"),
-        *("ENCRYPT_TILES", "SHARED_FROM", "TRANSPORT", "VERIFY_TILES", "WAKEUP_PIPES"),
-    )
-)
 
 
 def command(
@@ -236,7 +228,7 @@ def start_ranks(request: LaunchRequest, agent: Agent, setting: Setting, launcher
                 launcher=launcher,
                 interface=setting.interface,
             )
-            node, without = rank // request.ranks_per_node, OPTIONAL - set(variables)
+            node, without = rank // request.ranks_per_node, CHOICES - set(variables)
             wanted = RankCommand(rank, node, tuple(argv), variables, without, inherited)
             agent.spawn(launcher, wanted, log_file(setting.logs, rank), shown=rank == 0)
 

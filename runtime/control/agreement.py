@@ -199,7 +199,10 @@ class Agreement:
         if not same:
             return f"diverged at call {sequence}: it called `{wrong.text}`, {witness} called `{right.text}`"
         shown = [told.text + (f" inputs {told.inputs.hex()}" if told.inputs else "") for told in (wrong, right)]
-        return f"diverged at call {sequence}: its inputs differ: it called `{shown[0]}`, {witness} called `{shown[1]}`"
+        return (
+            f"diverged at call {sequence}: its inputs differ: it called `{shown[0]}`, {witness} called `{shown[1]}`; "
+            "all ranks give the same values: seed what they draw, as torch.manual_seed does before a module is made"
+        )
 
     def _describe_early_end(self, rank: int, other: int) -> Fault:
         later = self.counts[rank] + 1

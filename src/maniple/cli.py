@@ -1,4 +1,4 @@
-"""The command line: `maniple run`, `maniple doctor`, `maniple list`."""
+"""The command line: the group of all commands, and how its errors end it."""
 
 from __future__ import annotations
 

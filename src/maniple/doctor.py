@@ -12,7 +12,7 @@ from typing import final
 
 __all__: list[str] = []
 
-REQUIRED = ("torch", "numba", "numpy", "pyzmq", "msgpack", "networkx", "click", "rich")
+REQUIRED = ("torch", "numba", "numpy", "pyzmq", "msgpack", "networkx", "safetensors", "click", "rich")
 OPTIONAL = {"matplotlib": "plot", "scikit-learn": "examples"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,32 @@ def test_read_gives_back_what_was_told(
 def test_the_variables_that_every_rank_sees() -> None:
     told = GOOD.to_environ()
     assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"], told["MANIPLE_NODE"]) == ("3", "4", "1", "1")
+
+
+def test_what_is_told_if_it_is_not_as_usual_has_one_list() -> None:
+    unusual = replace(
+        GOOD,
+        shared=(3, 4),
+        shared_from=2,
+        device="cuda",
+        transport="unix",
+        interface="10.0.0.1",
+        wakeup_pipes=((5, 6), (7, 8)),
+        bound=(0,),
+        mapper="one",
+        record="one",
+        log="one",
+        report="one",
+        machine="one",
+        deterministic=True,
+        encrypt_tiles=True,
+        verify_tiles=True,
+        memory_bytes=1,
+        compiles=True,
+    )
+    usual = replace(GOOD, mapper=None)
+    assert set(unusual.to_environ()) - set(usual.to_environ()) <= environment.CHOICES
+    assert set(unusual.to_environ()) >= environment.CHOICES
 
 
 def test_without_a_head_a_process_was_not_launched() -> None:
