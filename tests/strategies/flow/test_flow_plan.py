@@ -131,10 +131,11 @@ def test_what_is_stashed_counts_in_memory(rule: str, cut: list[tuple[int, ...]])
     assert [stage.nodes for stage in segment(asked).stages] == cut
 
 
-def test_pipedream_replicates_a_stage_of_heavy_work_and_few_weights() -> None:
+def test_pipedream_gives_stages_replicas() -> None:
+    """Three processors and one, the least slowest stage where synchronising adds to work, take longer as simulated."""
     plan = mp.search(model("vgg16", batch=64), P100S, strategy="pipedream", semantics={"weights": "stash"})
     told = dict(dict(plan.explanation)[""])
-    assert told["processors of stages"] == "3 1"
+    assert told["processors of stages"] == "2 2"
     assert dict(plan.semantics) == {"weights": "stash"}
     assert plan.pipeline is not None
     assert (plan.pipeline.order, plan.pipeline.micro_batches) == ("asynchronous", 1)
