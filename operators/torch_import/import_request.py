@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -34,6 +35,7 @@ class Request:
         judged: The loss's arguments besides the module's output, by names that differ from those of forward's as well.
         targets: What the loss calls them.
         loss: Gives the loss from the module's output and the targets; None where the module gives it.
+        by_place: Whether forward is given its arguments by position, as the import was: a hook sees that.
         outputs: The names of what forward returns besides the loss, once it was called.
         assigned: The plain attributes that were tensors, and are others once forward was called.
     """
@@ -44,6 +46,7 @@ class Request:
     judged: dict[str, object]
     targets: tuple[str, ...]
     loss: Loss | None
+    by_place: bool = False
     outputs: list[str] = field(default_factory=list)
     assigned: list[str] = field(default_factory=list)
 
@@ -77,7 +80,8 @@ class Request:
             _apart("target", name, value, held, others if name in found else others - {name}): value
             for name, value in judged.items()
         }
-        request = Request(module, given, tuple(found), wanted, tuple(judged), loss)
+        by_place = not isinstance(examples, Mapping)
+        request = Request(module, given, tuple(found), wanted, tuple(judged), loss, by_place)
         request.check()
         return request
 
@@ -167,7 +171,7 @@ class Step(nn.Module):
         before, buffers = dict(attributes(self.module)), dict(self.module.named_buffers())
         with Untrained(request.name, before), Unhooked(), Substitution(), counted_norms(self.module):
             arguments = dict(zip(request.accepted, fill(request.given).values(), strict=True))
-            output = _call(self.module, self.module.forward, arguments)
+            output = _call(self.module, self.module.forward, arguments, by_place=request.by_place)
             named = _name_outputs(output)
             if request.loss is None:
                 loss = _loss(request.name, output, named)
@@ -212,7 +216,11 @@ def _write_assigned(name: str, module: nn.Module, buffers: Mapping[str, Tensor])
 
 
 def _call(
-    function: Callable[..., object], signed: Callable[..., object], arguments: dict[str, object], *first: object
+    function: Callable[..., object],
+    signed: Callable[..., object],
+    arguments: dict[str, object],
+    *first: object,
+    by_place: bool = False,
 ) -> object:
     """What a function gives for arguments by name; those that a star took go back to it.
 
@@ -221,18 +229,20 @@ def _call(
         signed: What has its signature.
         arguments: By name.
         first: What goes before them.
+        by_place: Whether they go by position as far as that can be.
     """
     parameters = list(inspect.signature(signed).parameters.values())[len(first) :]
     rest = dict(arguments)
     stars = [found.name for found in parameters if found.kind is found.VAR_POSITIONAL and f"{found.name}_0" in rest]
-    positional: list[object] = list(first)
+    by_place, positional = by_place or bool(stars), list(first)
     before = len(positional)
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
             while (name := f"{parameter.name}_{len(positional) - before}") in rest:
                 positional.append(rest.pop(name))
         elif parameter.name in rest and (
-            parameter.kind is parameter.POSITIONAL_ONLY or (stars and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+            parameter.kind is parameter.POSITIONAL_ONLY
+            or (by_place and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
         ):
             positional.append(rest.pop(parameter.name))
         before = len(positional)
@@ -332,3 +342,22 @@ def _check_parameters(module: nn.Module) -> None:
                 f"from_torch: parameter '{name}' is {parameter.dtype}; expected a float. Register it as a buffer, or "
                 "keep real and imaginary parts apart"
             )
+    _check_apart(dict(module.named_parameters()))
+
+
+def _check_apart(parameters: Mapping[str, Tensor]) -> None:
+    """Refuse parameters that share memory and are two: torch's optimizers update what they share for each of them."""
+    spans: dict[int, list[tuple[int, int, str]]] = {}
+    for name, value in parameters.items():
+        if not value.is_meta and value.numel():
+            size = value.element_size()
+            reach = 1 + sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
+            first = int(value.storage_offset()) * size
+            spans.setdefault(value.untyped_storage().data_ptr(), []).append((first, first + int(reach) * size, name))
+    for held in spans.values():
+        for (_, end, one), (start, _, other) in pairwise(sorted(held)):
+            if start < end:
+                raise RequestError(
+                    f"from_torch: parameters '{one}' and '{other}' share memory, and are two to torch and its "
+                    "optimizers; make them one parameter at two places (b.weight = a.weight, without .data)"
+                )

@@ -180,12 +180,43 @@ class Bounded(nn.Module):
         return loss
 
 
+class Shared(nn.Module):
+    """Two parameters of one memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = (nn.Linear(4, 4, dtype=torch.float64) for _ in range(2))
+        self.last.weight.data = self.first.weight.data
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss: Tensor = self.last(self.first(x)).square().mean()
+        return loss
+
+
+class Apart(nn.Module):
+    """Parameters that lie side by side in one memory, as those of recurrent layers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.linspace(-1, 1, 32).double()
+        self.first, self.last = (nn.Parameter(part.view(4, 4)) for part in (whole[:16], whole[16:]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss: Tensor = (x @ self.first @ self.last).square().mean()
+        return loss
+
+
+def test_parameters_side_by_side_in_one_memory_are_apart() -> None:
+    check(Apart(), inputs("x"))
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (Followed, r"test_module_state.py:\d+ to parameter 'teacher.weight', which only the optimizer does here; make"),
         (Scaled, r"test_module_state.py:\d+ to parameter 'scale'"),
         (Bounded, r"to parameter 'table.weight'"),
+        (Shared, r"parameters 'first.weight' and 'last.weight' share memory.*one parameter at two places"),
         (Grown, r"forward makes buffer 'steps' a tensor of shape \(4,\); expected one of shape \(\), torch.int64"),
     ],
 )
@@ -215,6 +246,26 @@ class Idle(nn.Module):
 def test_what_gives_its_operand_itself_is_written_with_it() -> None:
     torch.manual_seed(0)
     check(Idle().double(), inputs("x"))
+
+
+@pytest.mark.parametrize("by_place", [True, False])
+def test_hooks_of_the_module_see_its_arguments_as_they_were_given(by_place: bool) -> None:
+    torch.manual_seed(0)
+    module, (batch, *_) = nn.Linear(4, 4).double(), inputs("input")
+
+    def double(owner: nn.Module, args: tuple[Tensor, ...], named: Inputs) -> tuple[tuple[Tensor, ...], Inputs]:
+        del owner
+        assert len(args) == by_place
+        return tuple(2 * value for value in args), {name: 2 * value for name, value in named.items()}
+
+    module.register_forward_pre_hook(double, with_kwargs=True)
+    module.register_forward_hook(lambda owner, args, found: found + owner.bias)
+    graph = mp.from_torch(module, (batch["input"],) if by_place else batch, loss=lambda found: found.square().mean())
+    expected = (module(batch["input"]) if by_place else module(**batch)).square().mean()
+    with mp.Trainer(
+        graph, mp.search(graph, mp.Machine.cpu(2), strategy="random"), optimizer=mp.SGD(lr=RATE)
+    ) as trainer:
+        assert trainer.step(batch["input"]) == pytest.approx(expected.item(), rel=TOLERANCE)
 
 
 class Frozen(nn.Module):
