@@ -75,7 +75,7 @@ def _check_parameters(program: ExportedProgram) -> None:
         given = dict(zip([each for each in part.graph.nodes if each.op == "placeholder"], call.args[2:], strict=True))
         for node in part.graph.nodes:
             roots = [inside[value] for value in _written(node, found)] if (found := _schema(node)) else []
-            written += [(node, given[root]) for root in roots if root in given]
+            written += [(node, outer) for root in roots if isinstance(outer := given.get(root), torch.fx.Node)]
     for node, value in written:
         if storage[value].name in parameters:
             name = parameters[storage[value].name].removeprefix("module.")
