@@ -127,9 +127,8 @@ def be(name: str, stages: int, options: dict[str, Any]) -> tuple[dict[str, list[
     return found, failed
 
 
-def found_here(graph: mp.Graph) -> Found:
+def found_here(graph: mp.Graph, machine: mp.Machine) -> Found:
     """The pipeline that a search chooses, and the best plan without one, by what their tasks take here."""
-    machine = mp.Machine.detect()
     asked = Problem(graph, machine, optimizer=OPTIMIZER)
     costs = NamedCosts("measured", graph, machine, micro_batch_counts(asked)).survey()
     problem = replace(asked, costs=costs)
@@ -143,8 +142,8 @@ def found_here(graph: mp.Graph) -> Found:
 def chosen(options: dict[str, Any]) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Be a process of the race of a pipeline that a search chose: what sides took, and what they were predicted to."""
     torch.set_num_threads(1)
-    world, graph = mp.world(), layers(LAYERS, BATCH, WIDTH, STEPS)
-    found = find_on_rank_0("pipelining.py", lambda: found_here(graph), "time")
+    world, graph, machine = mp.world(), layers(LAYERS, BATCH, WIDTH, STEPS), mp.Machine.detect()
+    found = find_on_rank_0("pipelining.py", lambda: found_here(graph, machine), "time")
     plan, (best,) = cast("mp.Plan", found.answer), found.racers
     told = dict(dict(plan.explanation)[""])
     plans = {str(told["found by"]): plan, best.strategy: best}

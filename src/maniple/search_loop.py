@@ -307,10 +307,11 @@ def _choose(
 
 def parts_of(chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, asked: int | None) -> tuple[int, ...]:
     """The numbers of micro-batches of which a strategy wants to know what their tasks take."""
+    if not chosen.pipelines or len(machine.processors) == 1:
+        return ()
     from maniple.strategies.segmentation.finalists import micro_batch_counts
 
-    several = chosen.pipelines and len(machine.processors) > 1
-    return micro_batch_counts(Problem(graph, machine, micro_batches=asked)) if several else ()
+    return micro_batch_counts(Problem(graph, machine, micro_batches=asked))
 
 
 def _costs(

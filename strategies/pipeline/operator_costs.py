@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+ONCE = frozenset(("norm", "update", "assign"))
+"""The parts of a step that are of weights, and come once, however many micro-batches there are."""
+
 
 @final
 @dataclass(slots=True)
@@ -82,10 +85,13 @@ def times_of_parts(
 
     def taken(count: int) -> dict[str, Times]:
         launches = accumulated_step(graph, machine, processor, count)
-        found = _added_up(graph, launches, model, start_s)
-        for name, seconds in _folds(launches, rooflines, processor):
-            found[name].backward_s += seconds
-            found[name].backward_start_s += min(start_s, seconds)
+        found, users = _added_up(graph, launches, model, start_s), _first_users(graph)
+        for name, part, seconds in _folds(launches, rooflines, processor):
+            if part in ONCE:
+                found[users[name.partition("+")[0]]].backward_s += seconds
+            else:
+                found[name].backward_s += seconds
+                found[name].backward_start_s += min(start_s, seconds)
         return found
 
     whole = taken(1)
@@ -107,8 +113,7 @@ def _with_start(whole_s: float, cut_s: float, parts: int) -> tuple[float, float]
 
 def _added_up(graph: Graph, launches: Sequence[Launch], model: CostModel, start_s: float) -> dict[str, Times]:
     """What every operator takes of some launches; those of equal micro-batches are priced once."""
-    times = {node.name: Times() for node in graph.nodes}
-    users = {graph.tensors[i].name: node.name for node in reversed(graph.nodes) for i in node.operands if i is not None}
+    times, users = {node.name: Times() for node in graph.nodes}, _first_users(graph)
     priced: dict[object, float] = {}
     for launch in launches:
         name, part = _operator_and_part(launch)
@@ -121,12 +126,17 @@ def _added_up(graph: Graph, launches: Sequence[Launch], model: CostModel, start_
         if part == "forward":
             times[name].forward_s += seconds
             times[name].forward_start_s += min(start_s, seconds)
-        elif part in {"norm", "update", "assign"}:
+        elif part in ONCE:
             times[users[name.partition("+")[0]]].backward_s += seconds
         else:
             times[name].backward_s += seconds
             times[name].backward_start_s += min(start_s, seconds)
     return times
+
+
+def _first_users(graph: Graph) -> dict[str, str]:
+    """By a tensor's name the first operator that reads it: whose a weight's costs are."""
+    return {graph.tensors[i].name: node.name for node in reversed(graph.nodes) for i in node.operands if i is not None}
 
 
 def _operator_and_part(launch: Launch) -> tuple[str, str]:
@@ -135,11 +145,12 @@ def _operator_and_part(launch: Launch) -> tuple[str, str]:
     return name, part
 
 
-def _folds(launches: Sequence[Launch], rooflines: Rooflines, processor: int) -> Iterator[tuple[str, float]]:
-    """The operators whose backward reads what several tasks contributed, and seconds of folding that, by micro-batch.
+def _folds(launches: Sequence[Launch], rooflines: Rooflines, processor: int) -> Iterator[tuple[str, str, float]]:
+    """Who reads what several tasks contributed: its operator or weights, its part, and seconds of folding that.
 
     A task that contributes to the gradient of what several operators read writes an instance of its own. Who reads it
-    has them folded: all are read, and what they add up to is written.
+    has them folded: all are read, and what they add up to is written. That is a backward of each micro-batch, or the
+    update of a weight that several operators read, once.
 
     Args:
         launches: of a step, in order.
@@ -154,7 +165,7 @@ def _folds(launches: Sequence[Launch], rooflines: Rooflines, processor: int) -> 
             elif need.privilege.reads and (count := given.pop(need.region.id, 0)) > 1:
                 touched = (count + 1) * need.rects[0].volume * need.region.itemsize
                 taken_ns = fold_ns(rooflines, np.asarray([touched]), np.asarray([processor]))
-                yield _operator_and_part(launch)[0], float(taken_ns[0]) * NS
+                yield *_operator_and_part(launch), float(taken_ns[0]) * NS
 
 
 def cost_graph(

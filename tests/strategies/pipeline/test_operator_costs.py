@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from maniple.operators.graph.graph import Graph
+from maniple.operators.operator.operator import Initial
 from maniple.process.error import RequestError
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.placement import complete, whole
@@ -19,12 +20,13 @@ LAUNCH_S = MACHINE.processor(0).launch_s
 
 
 def residual(batch: int, blocks: int) -> Graph:
-    """Blocks with a skip, and at the end what three operators read."""
+    """Blocks with a skip, and at the end what three operators read; two of them share a weight."""
     g = Graph("residual")
     h = g.relu(g.linear(g.input("x", (batch, 256)), 512))
     for _ in range(blocks):
         h = g.relu(g.add(h, g.relu(g.linear(h, 512))))
-    h = g.add(g.add(g.relu(h), g.linear(h, 512)), g.linear(h, 512))
+    tied = g.parameter("tied", (512, 512), "float32", Initial("normal", 0.5))
+    h = g.add(g.add(g.relu(h), g.linear(h, 512, weight=tied)), g.linear(h, 512, weight=tied))
     g.loss(g.cross_entropy(g.linear(h, 3), g.input("y", (batch,), dtype="int64")))
     return g
 
