@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -157,12 +157,13 @@ def _folds(launches: Sequence[Launch], rooflines: Rooflines, processor: int) -> 
         rooflines: what processors reach.
         processor: who folds.
     """
-    given = Counter[int]()
-    for launch in launches:
+    given = defaultdict[int, set[object]](set)
+    for number, launch in enumerate(launches):
         for need in launch.requirements:
-            if need.privilege.kind == "reduce" and not need.privilege.accumulates:
-                given[need.region.id] += 1
-            elif need.privilege.reads and (count := given.pop(need.region.id, 0)) > 1:
+            if need.privilege.kind == "reduce":
+                # What accumulates adds to one instance for all micro-batches of its operator.
+                given[need.region.id].add(_operator_and_part(launch) if need.privilege.accumulates else number)
+            elif need.privilege.reads and (count := len(given.pop(need.region.id, ()))) > 1:
                 touched = (count + 1) * need.rects[0].volume * need.region.itemsize
                 taken_ns = fold_ns(rooflines, np.asarray([touched]), np.asarray([processor]))
                 yield *_operator_and_part(launch), float(taken_ns[0]) * NS
