@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 
 from maniple.process import environment
 from maniple.process.error import RequestError, nearest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from maniple.strategies.cost_model.measured import Measured
     from maniple.strategies.cost_model.measurement import Measurements
     from maniple.strategies.cost_model.store import Store
+    from maniple.strategies.interface.strategy import AbstractStrategy
 
 __all__: list[str] = []
 
@@ -45,6 +46,18 @@ class Costs(Protocol):
     def side_by_side(self, plans: Sequence[Plan], within_s: float = inf) -> Repeated | None:
         """What tasks of plans take, timed in turn; None where none was. Asked for as a search ends, likewise."""
         ...
+
+
+def parts_of(chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, asked: int | None) -> tuple[int, ...]:
+    """The numbers of micro-batches of which a strategy wants to know what their tasks take."""
+    from maniple.strategies.interface.strategy import Problem
+
+    if not chosen.pipelines or len(machine.processors) == 1:
+        return ()
+    # Searches without pipelines need no module of theirs.
+    from maniple.strategies.segmentation.finalists import micro_batch_counts
+
+    return micro_batch_counts(Problem(graph, machine, micro_batches=asked))
 
 
 @final

@@ -154,9 +154,8 @@ def _clocked(
     say: Callable[[str], None],
 ) -> _Clocked:
     """What tells what tasks of a graph under some semantics take, and says how long it has been at it."""
-    from maniple.costs import NamedCosts
+    from maniple.costs import NamedCosts, parts_of
     from maniple.operators.lowering.precision import apply_semantics
-    from maniple.search_loop import parts_of
 
     (strategy, parts), searched = asked, apply_semantics(graph, semantics)
     return _Clocked(NamedCosts(costs, searched, machine, parts_of(strategy, searched, machine, parts)), say)

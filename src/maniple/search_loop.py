@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
-from maniple.costs import ANALYTIC, Costs, NamedCosts
+from maniple.costs import ANALYTIC, Costs, NamedCosts, parts_of
 from maniple.found_plans import PARETO, Found, find_on_rank_0
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
@@ -303,15 +303,6 @@ def _choose(
     if chosen.needs_budget and budget is None and proposals is None:
         raise RequestError(f"strategy {strategy!r} needs a budget: pass budget=SECONDS or proposals=NUMBER")
     return chosen
-
-
-def parts_of(chosen: AbstractStrategy[Any], graph: Graph, machine: Machine, asked: int | None) -> tuple[int, ...]:
-    """The numbers of micro-batches of which a strategy wants to know what their tasks take."""
-    if not chosen.pipelines or len(machine.processors) == 1:
-        return ()
-    from maniple.strategies.segmentation.finalists import micro_batch_counts
-
-    return micro_batch_counts(Problem(graph, machine, micro_batches=asked))
 
 
 def _costs(

@@ -189,7 +189,7 @@ def test_the_text_of_a_schedule_names_the_plan() -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_rank_makes_no_object_for_what_others_send_each_other(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the ranks, so twice the rows and four times the pushes: lanes find theirs in columns, and ask for no object."""
+    """Twice the ranks, so twice the rows and four times the pushes: lanes find theirs in columns, and ask for none."""
     asked: list[int] = []
     get = OnDemand.__getitem__
     monkeypatch.setattr(OnDemand, "__getitem__", lambda self, number: (asked.append(1), get(self, number))[1])
