@@ -239,8 +239,19 @@ def undominated_points(points: Sequence[Found | Staged]) -> tuple[Found | Staged
 
 
 def _begun(state: ParetoState) -> ParetoState:
-    """The state whose points wait for simulation once all arrangements are searched."""
-    return state if state.left else replace(state, waiting=_spread(state.points))
+    """The state whose points wait for simulation once all arrangements are searched.
+
+    The model prices no transfer between stages, so it may take pipelines for the best that are not: plans without
+    stages have half of what is simulated, whatever beats them there.
+    """
+    if state.left:
+        return state
+    if state.stages is None or state.solution is None:
+        return replace(state, waiting=_spread(state.points, SIMULATED))
+    whole = _spread(state.solution.points, SIMULATED // 2)
+    staged = tuple(point for point in state.points if isinstance(point, Staged))
+    cut = _spread(staged, SIMULATED - len(whole))
+    return replace(state, waiting=(*whole[:2], *cut[:2], *whole[2:], *cut[2:]))
 
 
 def _inexact(state: ParetoState) -> tuple[int, ...]:
@@ -249,9 +260,9 @@ def _inexact(state: ParetoState) -> tuple[int, ...]:
     return tuple(sorted({*own, *(() if state.stages is None else state.stages.inexact)}))
 
 
-def _spread(points: tuple[Found | Staged, ...]) -> tuple[Found | Staged, ...]:
+def _spread(points: Sequence[Found | Staged], most: int) -> tuple[Found | Staged, ...]:
     """The points that are simulated: both ends first, the others spread evenly over the frontier."""
-    count = min(SIMULATED, len(points))
+    count = min(most, len(points))
     places = np.unique(np.rint(np.linspace(0, len(points) - 1, count)).astype(np.int64)).tolist()
     return tuple(points[place] for place in [*places[-1:], *places[:1], *places[1:-1]][: len(places)])
 

@@ -115,6 +115,19 @@ def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangeme
     assert [(point.memory, point.ticks) for point in found] == best(every)
 
 
+@pytest.mark.parametrize("name", ["cpu:4x1", "p100x4"])
+def test_no_plan_without_stages_is_lost_to_one_that_only_the_model_takes_for_better(name: str) -> None:
+    """Pipelines are for free between stages in the model, not in the simulation."""
+    graph, machine = layers(3, 16, 64), mp.Machine.preset(name)
+    whole = mp.search(graph, machine, strategy="pareto", objective="pareto")
+    both = mp.search(graph, machine, strategy="pareto", objective="pareto", space=["stages"])
+    assert len(whole) <= 32, "all of them are simulated again"
+    for point in whole:
+        assert any(
+            other.step_s <= point.step_s and other.peak_memory_bytes <= point.peak_memory_bytes for other in both
+        ), [(p.step_s, p.peak_memory_bytes) for p in (*whole, *both)]
+
+
 def test_pipelines_of_a_frontier_run_with_the_losses_of_one_processor() -> None:
     """Law 1, for the leanest and the fastest pipeline of two stages of two processors, each with its own weights."""
     import torch
@@ -203,7 +216,9 @@ def test_a_search_with_stages_has_pipelines_among_its_models_points() -> None:
     while not strategy.terminate(state):
         state = strategy.step(state)
     found = strategy.frontier(state)
-    assert len(state.simulated) == min(64, len(state.points))
+    own = len(state.solution.points) if state.solution is not None else 0
+    cut = sum(isinstance(point, Staged) for point in state.points)
+    assert len(state.simulated) == min(32, own) + min(64 - min(32, own), cut)
     assert any(point.plan.pipeline is not None for point in state.simulated)
     for point in found:
         point.plan.validate(graph, machine)
