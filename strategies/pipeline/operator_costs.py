@@ -15,7 +15,7 @@ from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph, Node
     from maniple.runtime.machine.machine import Machine
@@ -87,11 +87,7 @@ def times_of_parts(
         launches = accumulated_step(graph, machine, processor, count)
         found, users = _added_up(graph, launches, model, start_s), _first_users(graph)
         for name, part, seconds in _folds(launches, rooflines, processor):
-            if part in ONCE:
-                found[users[name.partition("+")[0]]].backward_s += seconds
-            else:
-                found[name].backward_s += seconds
-                found[name].backward_start_s += min(start_s, seconds)
+            _add_backward(found, users, name, part, seconds, start_s)
         return found
 
     whole = taken(1)
@@ -126,12 +122,20 @@ def _added_up(graph: Graph, launches: Sequence[Launch], model: CostModel, start_
         if part == "forward":
             times[name].forward_s += seconds
             times[name].forward_start_s += min(start_s, seconds)
-        elif part in ONCE:
-            times[users[name.partition("+")[0]]].backward_s += seconds
         else:
-            times[name].backward_s += seconds
-            times[name].backward_start_s += min(start_s, seconds)
+            _add_backward(times, users, name, part, seconds, start_s)
     return times
+
+
+def _add_backward(
+    times: dict[str, Times], users: Mapping[str, str], name: str, part: str, seconds: float, start_s: float
+) -> None:
+    """Add what a launch of an operator's backward takes, or of weights, which is once and their first user's."""
+    if part in ONCE:
+        times[users[name.partition("+")[0]]].backward_s += seconds
+    else:
+        times[name].backward_s += seconds
+        times[name].backward_start_s += min(start_s, seconds)
 
 
 def _first_users(graph: Graph) -> dict[str, str]:

@@ -198,6 +198,8 @@ def test_a_rank_makes_no_object_for_what_others_send_each_other(shared: bool, mo
         schedule = lowered(model("lenet", ranks), mp.Machine.preset(f"h100x{ranks}"), "data_parallel")
         instances = schedule.instances
         temporary = np.flatnonzero((instances.memory == 0) & (instances.kind != InstanceKind.MAIN)).tolist()
+        assert instances[0].memory == int(instances.memory[0])
+        assert asked, "what is made is counted"
         asked.clear()
         Layout(schedule, (0,), range(8) if shared else (), () if shared else temporary).lanes()
         counts.append((len(asked), len(schedule.transfer[1])))
