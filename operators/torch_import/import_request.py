@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations
 from typing import final
 
 import torch
@@ -355,9 +355,18 @@ def _check_apart(parameters: Mapping[str, Tensor]) -> None:
             first = int(value.storage_offset()) * size
             spans.setdefault(value.untyped_storage().data_ptr(), []).append((first, first + int(reach) * size, name))
     for held in spans.values():
-        for (_, end, one), (start, _, other) in pairwise(sorted(held)):
-            if start < end:
+        for (_, end, one), (start, _, other) in combinations(sorted(held), 2):
+            if start < end and _share(parameters[one], parameters[other]):
                 raise RequestError(
                     f"from_torch: parameters '{one}' and '{other}' share memory, and are two to torch and its "
                     "optimizers; make them one parameter at two places (b.weight = a.weight, without .data)"
                 )
+
+
+def _share(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one storage have an element in common; columns of a matrix lie between each other."""
+    if one.element_size() != other.element_size():
+        return True  # that one sees the other's bytes is no use of parameters
+    there = torch.zeros(one.untyped_storage().nbytes() // one.element_size(), dtype=torch.bool)
+    there.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(there.as_strided(other.shape, other.stride(), other.storage_offset()).any())

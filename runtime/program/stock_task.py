@@ -53,7 +53,7 @@ def _try(value: float, dtype: str) -> None:
         held = torch.full((), value, dtype=kind).item()
     except (RuntimeError, TypeError) as error:
         raise RequestError(f"fill: expected a number that {dtype} can hold, got {value!r}") from error
-    if not kind.is_floating_point and held != value:
+    if not (kind.is_floating_point or kind.is_complex) and held != value:
         raise RequestError(f"fill: expected a number that {dtype} can hold, got {value!r}, which would become {held!r}")
 
 

@@ -206,8 +206,35 @@ class Apart(nn.Module):
         return loss
 
 
-def test_parameters_side_by_side_in_one_memory_are_apart() -> None:
-    check(Apart(), inputs("x"))
+class Columns(nn.Module):
+    """Parameters that lie between each other: columns of one matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.linspace(-1, 1, 32).double().view(4, 8)
+        self.first, self.last = (nn.Parameter(part) for part in (whole[:, :4], whole[:, 4:]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss: Tensor = (x @ self.first @ self.last).square().mean()
+        return loss
+
+
+class Within(nn.Module):
+    """A parameter whose elements every second one of another's are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.linspace(-1, 1, 32).double().view(4, 8)
+        self.whole, self.part = nn.Parameter(whole), nn.Parameter(whole[:, ::2])
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss: Tensor = (x @ self.part @ self.whole).square().mean()
+        return loss
+
+
+@pytest.mark.parametrize("make", [Apart, Columns])
+def test_parameters_of_one_memory_that_share_no_element_are_apart(make: Callable[[], nn.Module]) -> None:
+    check(make(), inputs("x"))
 
 
 @pytest.mark.parametrize(
@@ -217,6 +244,7 @@ def test_parameters_side_by_side_in_one_memory_are_apart() -> None:
         (Scaled, r"test_module_state.py:\d+ to parameter 'scale'"),
         (Bounded, r"to parameter 'table.weight'"),
         (Shared, r"parameters 'first.weight' and 'last.weight' share memory.*one parameter at two places"),
+        (Within, r"parameters 'part' and 'whole' share memory|parameters 'whole' and 'part' share memory"),
         (Grown, r"forward makes buffer 'steps' a tensor of shape \(4,\); expected one of shape \(\), torch.int64"),
     ],
 )

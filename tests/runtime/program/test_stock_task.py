@@ -14,6 +14,7 @@ def test_a_value_that_a_type_cannot_hold_is_refused_each_time() -> None:
     for _ in range(2):
         check_fill(3.5, "float32")
         check_fill(3, "uint8")
+        check_fill(0.1, "complex64")
         for value, dtype in (
             *((1e300, "float32"), (1e30, "int64"), ("three", "float32"), (300, "uint8")),
             *((2.5, "int64"), (float("nan"), "int32"), (2, "bool")),
