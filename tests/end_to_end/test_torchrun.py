@@ -65,7 +65,7 @@ def on_this_host(*program: str, ranks: int = 2, **variables: str) -> subprocess.
 
 
 def pids(text: str) -> list[int]:
-    """What ranks that have met say of all; two of them may write into one line."""
+    """What ranks that have met say of all."""
     found = re.search(r"pids (\d+) (\d+)", text)
     assert found is not None, text
     return [int(word) for word in found.groups()]
