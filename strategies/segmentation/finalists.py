@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 MOST = 8
-"""So many pipelines are simulated at most."""
+"""So many pipelines are simulated at most, and beyond them the first of each number of stages."""
 EARLY = 1 << 14
 """So many steps OptCNN has for a plan beside them."""
 TRIED = "step_s of "
@@ -137,18 +137,21 @@ def choose(
         strategy: who asks.
         pipelines: those that a partition search found.
         rivals: plans that are simulated in any case.
-        most: so many pipelines are simulated.
+        most: so many pipelines are simulated, those that are expected fastest, and the first of each number of stages:
+            what the search's clock does not know, such as weights that several stages use, errs alike at one depth.
 
     Raises:
         RequestError: none fits in memory, or none can run; says what is wrong with the first.
     """
     cache, refused, refusals = RegionCache(problem.machine), list[RequestError](), list[RequestError]()
     outcomes = [outcome for rival in rivals for outcome in _tried(problem, rival, cache, refused)]
-    best_s, passed, tried = _best_s(outcomes), 0, 0
+    best_s, passed, tried, depths = _best_s(outcomes), 0, 0, set[int]()
     for finalist in sorted(_different(problem, pipelines, refusals), key=lambda each: each.estimate_s):
-        if tried == most or finalist.bound_s >= best_s:
+        depth = len(finalist.plan.stages)
+        if (tried >= most and depth in depths) or finalist.bound_s >= best_s:
             passed += 1
             continue
+        depths.add(depth)
         found = _tried(problem, finalist, cache, refusals)
         outcomes += found
         tried += len(found)

@@ -99,6 +99,16 @@ def test_what_cannot_be_faster_is_not_simulated_and_what_cannot_run_is_told() ->
         choose(problem, "s", [wrong], [])
 
 
+def test_the_first_of_each_number_of_stages_is_simulated_however_late_it_is_expected() -> None:
+    problem = Problem(layers(3, 16, 64), Machine.preset("cpu:3"), order="1f1b", micro_batches=4)
+    two, three = (Antichain(stages=count, replicate=False).plan(problem) for count in (2, 3))
+    other = replace(two, pipeline=None).with_pipeline(order="gpipe", micro_batches=4)
+    found = [Finalist("three", three, 3.0), Finalist("two", two, 1.0), Finalist("other", other, 2.0)]
+    plan = choose(problem, "s", found, [], most=1)
+    assert {term for term in told(plan) if term.startswith(TRIED)} == {f"{TRIED}two", f"{TRIED}three"}
+    assert told(plan)["pipelines passed over"] == 1
+
+
 def test_a_plan_that_does_not_fit_is_not_chosen() -> None:
     graph, machine = layers(2, 8, 16), Machine.preset("cpu:1")
     small = replace(machine, memories=tuple(replace(each, capacity_bytes=1 << 15) for each in machine.memories))
