@@ -119,11 +119,26 @@ def memory_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
 
 
-def memoryless() -> AbstractContextManager[object]:
-    """A context in which new tensors have a shape and a device, and no memory; its import takes a second."""
+def memoryless(*, takes_others: bool = False) -> AbstractContextManager[object]:
+    """A context in which new tensors have a shape and a device, and no memory; its import takes a second.
+
+    Args:
+        takes_others: Whether operators may have operands that have memory as well.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    return FakeTensorMode()
+    return FakeTensorMode(allow_non_fake_inputs=takes_others)
+
+
+def known_values(tensor: torch.Tensor) -> list[Any] | float | None:
+    """The values of a tensor that has no memory, where torch knows them: it was made of numbers in the code."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    held = getattr(tensor, "constant", None)
+    if held is None:
+        return None
+    with _disable_current_modes():
+        return cast("list[Any] | float", held.tolist())
 
 
 @contextmanager

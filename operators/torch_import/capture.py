@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from maniple.operators.torch_import.forward_state import check_second_call
 from maniple.operators.torch_import.hooks import users_frames
 from maniple.operators.torch_import.import_request import Step
 from maniple.process.compilation.numba_internals import global_compiler_lock
@@ -33,16 +34,19 @@ def capture(step: Step, examples: tuple[Tensor, ...]) -> ExportedProgram:
     operators that it calls. Layers stay one operator each.
 
     Raises:
-        RequestError: The module's Python asks for values that are not there, changes gradients, or fails; names the
-            line.
+        RequestError: The module's Python asks for values that are not there, changes gradients, computes something
+            else when it is called again, or fails; names the line, or the attribute.
     """
     with exporting():
         try:
-            return torch.export.export(step, examples, strict=False)
+            program = torch.export.export(step, examples, strict=False)
+            if step.request.changed:
+                check_second_call(step, examples)
         except RequestError:
             raise
         except Exception as error:  # whatever the module's own Python raises
             raise _refusal(step.request.name, error) from error
+        return program
 
 
 @contextmanager

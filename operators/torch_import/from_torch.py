@@ -86,6 +86,7 @@ def from_torch(
     for what, lines in (
         (f"{len(graph.opaque)} operators run whole on one processor", graph.opaque),
         ("tensors that are no inputs, parameters or buffers stay as they are now", importer.closed),
+        ("attributes that forward changes are not seen by the next step", request.changed),
         ("nothing reads these inputs, and a step does without them", sorted(graph.arguments.unread)),
         (
             "these arguments have the names of parameters or buffers, and are inputs of other names",

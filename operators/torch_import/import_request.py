@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
+from maniple.operators.torch_import.forward_state import changed, plain_attributes
 from maniple.operators.torch_import.hooks import Unhooked, check_gradients, check_hooks
 from maniple.operators.torch_import.substitution import Substitution, counted_norms
 from maniple.process.error import RequestError
@@ -38,6 +39,7 @@ class Request:
         by_place: Whether forward is given its arguments by position, as the import was: a hook sees that.
         outputs: The names of what forward returns besides the loss, once it was called.
         assigned: The plain attributes that were tensors, and are others once forward was called.
+        changed: The plain attributes that are others, or new, once forward was called.
     """
 
     module: nn.Module
@@ -49,6 +51,7 @@ class Request:
     by_place: bool = False
     outputs: list[str] = field(default_factory=list)
     assigned: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(module: nn.Module, examples: Examples, loss: Loss | None, targets: Examples | None) -> Request:
@@ -169,6 +172,7 @@ class Step(nn.Module):
             return {name: rebuilt(name, value, values.get) for name, value in part.items()}
 
         before, buffers = dict(attributes(self.module)), dict(self.module.named_buffers())
+        held = plain_attributes(self.module)
         with Untrained(request.name, before), Unhooked(), Substitution(), counted_norms(self.module):
             arguments = dict(zip(request.accepted, fill(request.given).values(), strict=True))
             output = _call(self.module, self.module.forward, arguments, by_place=request.by_place)
@@ -182,6 +186,7 @@ class Step(nn.Module):
             check_gradients((loss, *named.values()))
         _write_assigned(request.name, self.module, buffers)
         request.assigned[:] = [path for path, value in attributes(self.module) if before.get(path, value) is not value]
+        request.changed[:] = changed(held, plain_attributes(self.module))
         request.outputs[:] = named
         return loss, *named.values()
 
