@@ -104,7 +104,10 @@ def check_batch(
 def _tensor(value: object, tensor: TensorInfo) -> torch.Tensor:
     """Check that an input is a tensor."""
     if not isinstance(value, torch.Tensor):
-        raise RequestError(f"input {tensor.name!r}: expected a torch.Tensor, got {type(value).__name__}")
+        raise RequestError(
+            f"input {tensor.name!r}: expected a torch.Tensor, got {type(value).__name__}; make one of it: "
+            "torch.as_tensor(...)"
+        )
     return value
 
 

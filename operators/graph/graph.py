@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.arguments import Arguments
 
-__all__ = ["Graph", "Node", "Tensor", "TensorInfo", "TensorKind"]
+__all__ = ["Graph", "Node", "Tensor", "TensorInfo", "TensorKind", "checked_graph"]
 
 
 @final
@@ -347,3 +347,21 @@ class Graph(
         from maniple.operators.graph.state import check_state
 
         return check_state(self, state, strict=strict)
+
+
+def checked_graph(where: str, given: object) -> Graph:
+    """A graph that can be trained.
+
+    Args:
+        where: What asks for one, as messages say it.
+        given: What it was given.
+
+    Raises:
+        RequestError: It is no graph, or one that cannot be trained.
+    """
+    if not isinstance(given, Graph):
+        raise RequestError(
+            f"{where}: expected a graph, such as mp.from_torch(module, examples) gives, got {type(given).__name__}"
+        )
+    given.validate()
+    return given

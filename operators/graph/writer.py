@@ -272,6 +272,11 @@ def _shape(where: str, shape: Sequence[int], dtype: str) -> Shape:
     if any(isinstance(extent, bool) or not isinstance(extent, int) or extent < 1 for extent in extents):
         raise RequestError(f"{where}: expected extents >= 1, got shape {extents}")
     if dtype not in DTYPES:
+        if dtype in {"float16", "bfloat16"}:
+            raise RequestError(
+                f"{where}: dtype {dtype!r} is not supported: a graph is of float32, and the plan says what is computed in "
+                'halves, such as mp.search(..., semantics={"precision": "bf16"})'
+            )
         raise RequestError(f"{where}: dtype {dtype!r} is not supported{nearest(str(dtype), DTYPES)}")
     return extents
 

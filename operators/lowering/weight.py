@@ -94,7 +94,10 @@ def weights(
     """
     if not isinstance(optimizer, AbstractOptimizer):
         theirs = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
-        raise RequestError(f"optimizer: expected mp.SGD(lr=...), which runs as tasks on each block; got {theirs}")
+        raise RequestError(
+            f"optimizer: expected one of mp.optim, such as mp.optim.AdamW(lr=...), or a class of torch by "
+            f"mp.optim.by_torch(torch.optim.RMSprop, lr=...), which run as tasks on each block; got {theirs}"
+        )
     optimizer.check_parameters(graph.parameters)
     memory_of, found = memory_by_processor(machine), dict[str, Weight]()
     lives: dict[tuple[tuple[int, ...], WeightPlan], Weight] = {}  # those of one shape at one home share what that says

@@ -240,7 +240,9 @@ def _turns(chosen: AbstractStrategy[Any], objective: str, order: str | None, par
 
 def _searched(graph: Graph, semantics: Mapping[str, str], *, flows: bool) -> Graph:
     """The graph that runs under some semantics, which has the same names as the graph itself."""
-    graph.validate()
+    from maniple.operators.graph.graph import checked_graph
+
+    checked_graph("search", graph)
     check_semantics(tuple(semantics.items()))
     if not flows:
         refuse_versions(semantics, NO_STRATEGY)

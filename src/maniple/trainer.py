@@ -16,6 +16,7 @@ from maniple.hyper import Hyper
 from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse, checked_limit
 from maniple.operators.graph.batch import BatchForm
+from maniple.operators.graph.graph import checked_graph
 from maniple.operators.graph.state import check_state, initial_values, with_ties
 from maniple.operators.lowering.weight import (
     STEP,
@@ -112,8 +113,7 @@ class Trainer(TrainerInterchange, AbstractHolder):
         stored: BlockReader | None,
     ) -> None:
         """Make the trainer, with initial values or those that are stored."""
-        graph.validate()
-        self.graph, self._world = graph, world
+        self.graph, self._world = checked_graph("Trainer", graph), world
         self.turn = self._world.turn
         if mapper is None and self._world.mapper is not None:
             mapper = make_mapper(self._world.mapper)

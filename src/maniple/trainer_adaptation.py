@@ -119,6 +119,10 @@ class TrainerAdaptation(TrainerAdoption):
             begin: begins with a plan, or refuses it for want of room.
             processors: how many of the world's, the first ones, there are; default all.
         """
+        if not isinstance(frontier, Frontier):
+            raise RequestError(
+                f"expected a plan or a frontier, such as mp.Plan.load(path) gives, got {type(frontier).__name__}"
+            )
         used = {processor for point in frontier for processor in point.plan.processors_used()}
         machine = host_machine(self._world, tuple(sorted(used))).capped(limit)
         there = len(machine.processors) if processors is None else processors

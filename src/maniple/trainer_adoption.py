@@ -13,6 +13,7 @@ from maniple.operators.lowering.home_move import MoveSizes, find_moves, in_turns
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.operators.lowering.weight import weights
 from maniple.operators.plan.mapper_placement import map_plan
+from maniple.operators.plan.plan import Plan
 from maniple.operators.training import loss_scale
 from maniple.process.error import ManipleError, RequestError
 from maniple.program_loader import ProgramLoader
@@ -21,7 +22,6 @@ from maniple.runtime.machine.world_machine import host_machine
 from maniple.runtime.program.in_turn import in_turn
 from maniple.runtime.schedule.schedule import InstanceKind
 from maniple.step_log import StepLog
-from maniple.strategies.interface.plan_frontier import Frontier
 from maniple.trainer_checkpoint import TrainerCheckpoint
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.lowering.home_move import HomeMove
     from maniple.operators.lowering.weight import Weight
-    from maniple.operators.plan.plan import Plan
     from maniple.regions.rectangle import Rect
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.program.mapper import Mapper
     from maniple.runtime.schedule.schedule import Schedule
     from maniple.step_run import LoadedProgram
+    from maniple.strategies.interface.plan_frontier import Frontier
 
 __all__: list[str] = []
 
@@ -81,9 +81,9 @@ class TrainerAdoption(TrainerCheckpoint):
         limit = self._limit
         if memory is not None:
             self._asked = limit = checked_limit(memory)
-        if isinstance(plan, Frontier):
-            return self._first_that_fits(plan, limit, self._adopt)
-        return self._adopt(plan, limit)
+        if isinstance(plan, Plan):
+            return self._adopt(plan, limit)
+        return self._first_that_fits(plan, limit, self._adopt)
 
     def _adopt(self, plan: Plan, limit: int | None) -> dict[str, int]:
         """Go on under a plan, with at most so many bytes of each memory."""

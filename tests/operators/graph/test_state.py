@@ -80,6 +80,7 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
 
 DECLARED = {
     "integer parameter": (lambda g: g.parameter("p", (2,), "int64"), "expected dtype float32 or float64, got int64"),
+    "half parameter": (lambda g: g.parameter("p", (2,), "bfloat16"), 'semantics={"precision": "bf16"}'),
     "complex parameter": (lambda g: g.parameter("p", (2,), "complex64"), "dtype 'complex64' is not supported"),
     "empty parameter": (lambda g: g.parameter("p", (0,)), "expected extents >= 1"),
     "buffer of another shape": (lambda g: g.assign(g.handle("scale"), g.handle("linear")), r"expected shape \(2,\)"),
