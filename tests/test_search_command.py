@@ -153,6 +153,8 @@ def test_the_text_names_operators_speed_up_and_bound(model: Path, capsys: pytest
     assert "the speed of data parallelism" in shown
     assert "no plan is faster than" in shown
     assert "soap, seed 0: 40 proposals" in shown
+    assert status_of("search", f"{model}:small", "--machine", "cpu:2", "--strategy", "data_parallel") == 0
+    assert "\ndata_parallel: 0 proposals" in capsys.readouterr().out
 
 
 def test_a_models_file_imports_what_lies_beside_it(
@@ -192,6 +194,7 @@ def test_a_models_file_imports_what_lies_beside_it(
         ),
         (["digits_cnn"], "--machine"),
         (["missing.py:small", "--machine", "cpu:2"], "the file missing.py does not exist"),
+        (["MODEL", "--machine", "cpu:2"], "which function of it gives the model?"),
         (["MODEL:smal", "--machine", "cpu:2"], "did you mean 'small'"),
         (["MODEL:sour", "--machine", "cpu:2"], "raised ValueError: the milk is sour"),
         (["MODEL:number", "--machine", "cpu:2"], "to return a Graph, got int"),

@@ -233,7 +233,12 @@ def test_inputs_that_do_not_fit_are_refused(trainer: mp.Trainer, method: str) ->
     refused(trainer, lambda: call(x, x=x, y=y), "'x' was given twice")
     refused(trainer, lambda: call(x=x.float(), y=y), "'x': expected dtype float64, got float32")
     refused(trainer, lambda: call(x=x, y=y.int()), "'y': expected dtype int64, got int32")
-    refused(trainer, lambda: call(x=x.numpy(), y=y), "'x': expected a torch.Tensor, got ndarray; make one", "torch.as_tensor")
+    refused(
+        trainer,
+        lambda: call(x=x.numpy(), y=y),
+        "'x': expected a torch.Tensor, got ndarray; make one",
+        "torch.as_tensor",
+    )
     refused(trainer, lambda: call(x=x[:, :4], y=y), "'x': expected shape (n, 5) with n <= 8, got (8, 4)")
     refused(trainer, lambda: call(x=x[0], y=y), "'x': expected shape")
     refused(trainer, lambda: call(x=x[:3], y=y), "different numbers of samples", "'x' has 3", "'y' has 8")
@@ -246,7 +251,9 @@ def test_arguments_of_another_kind_are_refused(trainer: mp.Trainer) -> None:
     plan: Any = "plan.json"
     with make() as untouched:
         expected = untouched.step(**batch(0))
-    refused(trainer, lambda: trainer.adopt(plan), "expected a plan or a frontier, such as mp.Plan.load(path)", "got str")
+    refused(
+        trainer, lambda: trainer.adopt(plan), "expected a plan or a frontier, such as mp.Plan.load(path)", "got str"
+    )
     refused(trainer, lambda: mp.Trainer(trainer.graph, plan, optimizer=mp.SGD(lr=0.1)), "expected a plan", "got str")
     module: Any = torch.nn.Linear(2, 2)
     refused(trainer, lambda: mp.Trainer(module, trainer.plan, optimizer=mp.SGD(lr=0.1)), "a graph", "got Linear")

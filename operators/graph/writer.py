@@ -274,8 +274,8 @@ def _shape(where: str, shape: Sequence[int], dtype: str) -> Shape:
     if dtype not in DTYPES:
         if dtype in {"float16", "bfloat16"}:
             raise RequestError(
-                f"{where}: dtype {dtype!r} is not supported: a graph is of float32, and the plan says what is computed in "
-                'halves, such as mp.search(..., semantics={"precision": "bf16"})'
+                f"{where}: dtype {dtype!r} is not supported: a graph is of float32, and a plan says what is computed "
+                'in halves, such as mp.search(..., semantics={"precision": "bf16"})'
             )
         raise RequestError(f"{where}: dtype {dtype!r} is not supported{nearest(str(dtype), DTYPES)}")
     return extents

@@ -104,6 +104,8 @@ def model_of(source: str, batch: int | None, files: Sequence[str] = ()) -> Graph
         return graph if batch is None else graph.with_batch(batch)
     names = model_names()
     if source not in names:
+        if source.endswith(".py"):
+            raise RequestError(f"{source!r}: expected file.py:callable; which function of it gives the model?")
         profile = f"a profile file ({' or '.join(files)}), " if files else ""
         raise RequestError(f"{source!r}: expected {profile}file.py:callable, or a model{nearest(source, names)}")
     return model(source, batch)

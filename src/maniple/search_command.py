@@ -389,8 +389,8 @@ def _text(plan: Plan, document: dict[str, object], found: Prediction) -> str:
         f"{document['bytes']:,} bytes moved a step; at most {document['peak_memory_bytes']:,} bytes in one memory",
         f"durations: {', '.join(f'{count} {source}' for source, count in found.sources)}",
         (
-            f"{document['strategy']}, seed {document['seed']}: {document['proposals']} proposals in "
-            f"{float(str(document['search_s'])):.1f} s"
+            f"{document['strategy']}{'' if plan.seed is None else f', seed {plan.seed}'}: "
+            f"{document['proposals']} proposals in {float(str(document['search_s'])):.1f} s"
         ),
     ]
     if tried:
