@@ -5,8 +5,8 @@ python benchmarks/faults.py --seeds 5:6      # one seed again
 python benchmarks/faults.py --seeds 0 --streams 60
 
 Ranks are threads over the real control plane, coordinator and tiles; of `--streams` it is a stream of large tiles that
-has the fault, and those of `--processes` are processes of the real launcher. The exit status is 1 where a run hung,
-gave a wrong number, named nobody, or left something behind.
+has the fault, and those of `--processes` are processes of the real launcher, which exchange such tiles too. The exit
+status is 1 where a run hung, gave a wrong number, named nobody, or left something behind.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,12 +26,15 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from maniple.testing.fault_link import WIRE_FAULTS
 from maniple.testing.faulty_run import STUCK, Outcome, Scenario, run
 
 STEPS = Path(__file__).resolve().parent / "faulty_steps.py"
 AT_RANK = ("kill", "stop", "raise", "exit", "leave", "hold", "memory", "disk")
 """Faults of one rank, which must be named: what they are is in `faulty_steps.py`."""
-PROCESS_FAULTS = ("none", *AT_RANK, "launcher killed", "port taken", "stranger")
+ON_STREAM = tuple(f"stream {kind}" for kind in WIRE_FAULTS)
+"""Faults of a stream between two ranks."""
+PROCESS_FAULTS = ("none", *AT_RANK, "launcher killed", "port taken", "stranger", *ON_STREAM)
 DEADLINE_S = 90.0
 
 
@@ -46,75 +50,76 @@ def in_process(scenarios: Iterable[Scenario], at_once: int) -> list[Outcome]:
         return list(pool.map(run, scenarios))
 
 
-def stranger(port: int, draw: random.Random, stop: threading.Event) -> None:
-    """Say what nobody asked for at a port of the run, until it is over."""
-    import socket
-
+def call_at(ports: list[int], draw: random.Random, stop: threading.Event) -> None:
+    """Say what nobody asked for at ports of the run, in turn, until it is over."""
     while not stop.is_set():
-        try:
-            with socket.create_connection(("127.0.0.1", port), 1) as link:
-                link.sendall(draw.randbytes(draw.randint(1, 200)))
-                link.settimeout(0.2)
-                link.recv(64)
-        except OSError:
-            stop.wait(0.05)
+        for port in ports:
+            try:
+                with socket.create_connection(("127.0.0.1", port), 1) as link:
+                    link.sendall(draw.randbytes(draw.randint(0, 200)))
+                    link.settimeout(0.05)
+                    link.recv(64)
+            except OSError:
+                stop.wait(0.01)
 
 
-def with_processes(seed: int) -> tuple[str, list[str]]:
-    """Run the real launcher with a fault; gives the fault, and what must not be."""
-    import socket
-
+def with_processes(seed: int) -> tuple[str, str, list[str]]:
+    """Run the real launcher with a fault; gives the fault, how the run ended, and what must not be."""
     draw = random.Random(seed)
     fault = draw.choice(PROCESS_FAULTS)
     size = draw.choice((2, 2, 3))
     victim, transport = draw.randrange(size), draw.choice(("zmq", "shared"))
+    stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         if fault != "port taken":
             taken.close()
         command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", str(size), "--transport", transport]
         command += ["--imports", "maniple.runtime.control.world"]  # and not torch, which no fault is about
-        command += [
-            "--port",
-            str(port),
-            "--hang-timeout",
-            "5",
-            str(STEPS),
-            fault,
-            str(victim),
-            str(draw.randrange(1, 5)),
-        ]
-        stop = threading.Event()
+        command += ["--port", str(port), "--hang-timeout", "5", *(["--verify-tiles"] if fault in ON_STREAM else [])]
+        command += [str(STEPS), fault, str(victim), str(draw.randrange(1, 5))]
         started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if fault == "stranger":
-            threading.Thread(target=stranger, args=(port, draw, stop), daemon=True).start()
+        told = ""
+        limit = threading.Timer(DEADLINE_S, started.kill)
+        limit.start()
         try:
+            if started.stdout is not None and fault in {"launcher killed", "stranger"}:
+                told = started.stdout.readline() + started.stdout.readline()
             if fault == "launcher killed":
-                line = "" if started.stdout is None else started.stdout.readline()
                 started.send_signal(signal.SIGKILL)
-                out, err = started.communicate(timeout=DEADLINE_S)
-                out = line + out
-            else:
-                out, err = started.communicate(timeout=DEADLINE_S)
+            elif fault == "stranger":
+                ports = [port, *map(int, re.findall(r"\d+", told.partition("ports")[2]))]
+                threading.Thread(target=call_at, args=(ports, draw, stop), daemon=True).start()
+            out, err = started.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
             started.kill()
-            return fault, [f"seed {seed}: no end within {DEADLINE_S:.0f} s"]
+            return fault, "wrong", [f"seed {seed}: no end within {DEADLINE_S:.0f} s"]
         finally:
+            limit.cancel()
             stop.set()
-    return fault, [f"seed {seed}: {each}" for each in judge(fault, victim, started.returncode, out, err)]
+    wrong = judge(fault, victim, size, started.returncode, told + out, err)
+    ended = "right" if started.returncode == 0 else "all wait" if STUCK in err else "named"
+    return fault, "wrong" if wrong else ended, [f"seed {seed}: {each}" for each in wrong]
 
 
-def judge(fault: str, victim: int, status: int, out: str, err: str) -> list[str]:
+def judge(fault: str, victim: int, size: int, status: int, out: str, err: str) -> list[str]:
     """Give what must not be, of a run of processes that has ended."""
-    expected = {"none": 0, "stranger": 0, "launcher killed": -9}.get(fault, 1)
-    wrong = [] if status == expected else [f"{fault}: status {status}, expected {expected}: {err[-300:]}"]
+    expected = {"none": {0}, "stranger": {0}, "stream delay": {0}, "launcher killed": {-9}}.get(
+        fault, {0, 1} if fault in ON_STREAM else {1}
+    )
+    wrong = [] if status in expected else [f"{fault}: status {status}, expected {expected}: {err[-300:]}"]
     if "wrong number" in out + err:
         wrong.append(f"{fault}: a wrong number")
     if fault in AT_RANK and f"(rank {victim})" not in err:
         wrong.append(f"{fault}: rank {victim} is not named: {err[-300:]}")
+    ends = f"(rank {victim})", f"(rank {(victim + 1) % size})"
+    if fault in ON_STREAM and status and not any(end in err for end in ends) and STUCK not in err:
+        wrong.append(f"{fault}: neither {' nor '.join(ends)} is named: {err[-300:]}")
     if fault == "port taken" and not re.search(r"port \d+ is already in use", err):
         wrong.append(f"the port is not named: {err[-300:]}")
     found = re.search(r"pids ([\d ]+)", out)
+    if found is None and fault != "port taken":
+        wrong.append(f"{fault}: no rank began")
     numbers = [int(word) for word in found[1].split()] if found else []
     end = time.monotonic() + 10
     while time.monotonic() < end and any(Path(f"/proc/{number}").exists() for number in numbers):
@@ -145,10 +150,9 @@ def main() -> int:
         ended = "right" if outcome.status == 0 else "all wait" if STUCK in outcome.message else "named"
         counts[row]["wrong" if bad else ended if outcome.met else "not met"] += 1
     for seed in given.processes:
-        fault, bad = with_processes(seed)
+        fault, ended, bad = with_processes(seed)
         wrong += bad
-        expected = "right" if fault in {"none", "stranger"} else "named"
-        counts[f"process {fault}"]["wrong" if bad else expected] += 1
+        counts[f"process {fault}"][ended] += 1
     kinds = ("right", "named", "all wait", "not met", "wrong")
     print(f"{'plane   fault':28}" + "".join(f"{kind:>9}" for kind in kinds))
     for row in sorted(counts):

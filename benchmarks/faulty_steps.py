@@ -1,4 +1,4 @@
-"""The program of `faults.py` for real processes: calls and exchanges, with a fault on one rank: `FAULT RANK STEP`.
+"""The program of `faults.py` for real processes: calls, exchanges and large tiles, with a fault: `FAULT RANK STEP`.
 
 ======  ======================================================================
 fault   what the rank does
@@ -12,6 +12,9 @@ hold    keeps the interpreter lock for longer than `--hang-timeout`
 memory  may have no more memory, and asks for it
 disk    may write no more to any file, its log among them, and writes
 ======  ======================================================================
+
+With `stream KIND` its stream of tiles to the next rank leads over a link with that fault, a kind of
+`maniple.testing.fault_link`.
 """
 
 from __future__ import annotations
@@ -25,14 +28,58 @@ import tempfile
 import threading
 
 from maniple.runtime.control import world
+from maniple.runtime.transports.transport import Transport
+from maniple.testing.fault_link import FaultLink, LinkFault
+from maniple.testing.tile_engine import TileEngine
+
+TILE = 200_000
+"""Bytes: a stream's, in four pieces of the link."""
+STEPS = 10
+
+
+def body(step: int, sender: int, receiver: int) -> bytes:
+    """What a rank sends another in a step."""
+    return bytes([step, sender, receiver, step ^ 0x5A]) * (TILE // 4)
+
+
+def lead_over_a_link(transport: Transport, kind: str, peer: int, piece: int) -> None:
+    """Put a link with a fault into the stream to a peer."""
+    where, _, told = transport.endpoints[peer].partition("#")
+    key, _, port = told.partition(":")
+    link = FaultLink(f"tcp://127.0.0.1:{port}", LinkFault(kind, 0, piece, seconds=2.0), framed=False)
+    changed = f"{where}#{key}:{link.endpoint.rpartition(':')[2]}"
+    transport.connect([changed if rank == peer else each for rank, each in enumerate(transport.endpoints)])
+
+
+def exchange(step: int) -> bool:
+    """Send every other rank a tile, and take theirs; says whether they are right."""
+    others = [peer for peer in range(here.size) if peer != here.rank]
+    for peer in others:
+        engine.send(peer, step, memoryview(body(step, here.rank, peer)))
+    with here.headway.waiting(), engine.changed:
+        while not all((peer, step) in engine.came for peer in others):
+            if engine.failure is not None:
+                raise engine.failure
+            engine.changed.wait()
+    return all(engine.came.pop((peer, step)) == body(step, peer, here.rank) for peer in others)
+
 
 fault, victim, when = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 here = world.current()  # as mp.world(), which imports torch
+if here.transport is None:
+    raise SystemExit("these are the steps of two ranks at least")
+wire, engine = here.transport, TileEngine(here.transport, here.control)
 everyone = here.control.gather(b"%d" % os.getpid())
 if here.rank == 0:
+    ports = [each.partition("#") for each in wire.endpoints]
     print("pids", *(part.decode() for part in everyone), flush=True)
-for step in range(6):
+    print("ports", *(end.rpartition(":")[2] for where, _, told in ports for end in (where, told)), flush=True)
+if here.rank == victim and fault.startswith("stream "):
+    lead_over_a_link(wire, fault.removeprefix("stream "), (victim + 1) % here.size, when)
+for step in range(STEPS):
     here.control.call(f"step {step}", b"%d" % step)
+    if not exchange(step):
+        print("wrong number", step, flush=True)
     told = here.control.gather(b"%d" % (step * 10 + here.rank))
     if told != [b"%d" % (step * 10 + rank) for rank in range(here.size)]:
         print("wrong number", told, flush=True)
@@ -60,3 +107,4 @@ for step in range(6):
         os._exit(3)
     elif fault == "leave":
         sys.exit(0)
+engine.close()

@@ -5,6 +5,9 @@ messages it has sent as soon as the connection is there again:
 
     sender     0 1 2 3 -- / -- (dials again) -- mark: 4 -- 4 5
     receiver   0 1 2                          expected 3: message 3 was lost
+
+It also dials again, without a word and without end, where its proof is refused: a process of another run has the place
+by now, or a route leads elsewhere. That is said at once.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class Redials:
             socket: dials.
             peer: whom.
         """
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        heard = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        monitor = socket.get_monitor_socket(heard)
         self._monitors[monitor] = peer
         self._poller.register(monitor, zmq.POLLIN)
 
@@ -70,7 +74,7 @@ class Redials:
             ready: what the poller found.
 
         Raises:
-            RunError: a connection stays broken.
+            RunError: a connection stays broken, or a proof was refused.
         """
         again: list[int] = []
         for monitor, peer in self._monitors.items():
@@ -82,6 +86,11 @@ class Redials:
                     self._broken.pop(peer, None)
                     again += [peer] if peer in self._were_up else []
                     self._were_up.add(peer)
+                elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                    raise RunError(
+                        f"what answers in the place of rank {peer} refuses the proof of its key: it is no rank of this "
+                        "run; see to addresses and routes between their hosts"
+                    )
         for peer, since in self._broken.items():
             if self._clock() - since > PATIENCE_S:
                 raise RunError(

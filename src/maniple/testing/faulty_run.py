@@ -13,7 +13,6 @@ import random
 import re
 import threading
 import time
-from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
@@ -31,6 +30,8 @@ from maniple.runtime.control.coordinator_client import CoordinatorClient
 from maniple.runtime.transports.transport import Guard
 from maniple.runtime.transports.zeromq import ZmqTransport
 from maniple.testing.fault_link import PIECE, WIRE_FAULTS, FaultLink, LinkFault
+from maniple.testing.strangers import CALLERS, STALE, Presence, StaleRank, Strangers
+from maniple.testing.tile_engine import TileEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ class Scenario:
     Args:
         seed: of sizes, values and places.
         size: number of ranks.
-        fault: one of `WIRE_FAULTS` or `RANK_FAULTS`, or `none`.
+        fault: one of `WIRE_FAULTS`, `CALLERS` or `RANK_FAULTS`, or `STALE`, or `none`.
         plane: `tiles`, `streams` or `control`, of a fault of a link; `rank` of one of a rank.
         victim: the rank that sends over the link, or has the fault.
         peer: the rank that the link leads to, of tiles and streams.
@@ -78,8 +79,8 @@ class Scenario:
 
     @property
     def must_end_well(self) -> bool:
-        """Whether nothing is lost by the fault."""
-        return self.fault in {"none", "delay"}
+        """Whether nothing is lost by the fault: tiles that no stream takes go as messages."""
+        return self.fault in {"none", "delay", *CALLERS} or (self.fault == STALE and self.plane == "streams")
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
@@ -88,7 +89,8 @@ class Scenario:
         size = draw.randint(2, 4)
         victim, peer = draw.sample(range(size), 2)
         plane = draw.choice(("tiles", "control", "rank"))
-        fault = draw.choice(RANK_FAULTS if plane == "rank" else ("none", *WIRE_FAULTS))
+        unknown = (*CALLERS, STALE) if plane == "tiles" else ()
+        fault = draw.choice(RANK_FAULTS if plane == "rank" else ("none", *WIRE_FAULTS, *unknown))
         guard = draw.choice((Guard(), Guard(verify=True), Guard(encrypt=True)))
         if plane == "tiles" and fault == "corrupt" and not guard:
             guard = Guard(verify=True)  # without a guard nothing is promised but TCP's own checksum
@@ -105,7 +107,7 @@ class Scenario:
     def on_stream(cls, seed: int) -> Scenario:
         """Draw one whose fault is on a stream of tiles."""
         draw = random.Random(seed)
-        size, fault = draw.randint(2, 4), draw.choice(WIRE_FAULTS)
+        size, fault = draw.randint(2, 4), draw.choice((*WIRE_FAULTS, *CALLERS, STALE))
         victim, peer = draw.sample(range(size), 2)
         tiles = draw.choice((10_000, 100_000))
         pieces = 1 + ROUNDS * tiles * 8 // PIECE
@@ -113,7 +115,8 @@ class Scenario:
         # Without a guard nothing is promised but TCP's own order and checksum.
         altered = fault in {"drop", "duplicate", "reorder", "corrupt", "malformed"}
         guard = Guard(verify=altered or draw.random() < 0.5)
-        return cls(seed, size, fault, "streams", victim, peer, wire, guard, tiles)
+        link = wire if fault in WIRE_FAULTS else None
+        return cls(seed, size, fault, "streams", victim, peer, link, guard, tiles)
 
 
 @final
@@ -171,49 +174,7 @@ class _Run:
     endpoints: dict[int, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     finished: set[int] = field(default_factory=set)
-    links: list[FaultLink] = field(default_factory=list)
-
-
-@final
-class _Engine:
-    """The thread of a rank that alone sends and takes tiles, as that of the runtime does."""
-
-    def __init__(self, transport: ZmqTransport, client: CoordinatorClient) -> None:
-        self.failure: RunError | None = None
-        self.came: dict[tuple[int, int], bytes] = {}
-        self.changed = threading.Condition()
-        self._transport = transport
-        self._client = client
-        self._outbox: deque[tuple[int, int, memoryview]] = deque()
-        self._ends = False
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
-
-    def send(self, peer: int, turn: int, payload: memoryview) -> None:
-        self._outbox.append((peer, turn, payload))
-        self._transport.wake()
-
-    def close(self) -> None:
-        self._ends = True
-        self._transport.wake()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            while not self._ends:
-                while self._outbox:
-                    peer, turn, payload = self._outbox.popleft()
-                    self._transport.send(peer, b"%d" % turn, payload, turn)
-                found = self._transport.poll(None)
-                with self.changed:
-                    for delivery in found:
-                        self.came[delivery.peer, int(delivery.header)] = bytes(delivery.payload or b"")
-                    self.changed.notify_all()
-        except (RunError, ValueError) as error:
-            with self.changed:
-                self.failure = RunError(str(error))
-                self.changed.notify_all()
-            self._client.fail("an exchange of tiles", f"RunError: {error}")
+    links: list[FaultLink | Presence] = field(default_factory=list)
 
 
 def values(scenario: Scenario, rank: int, turn: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -269,7 +230,8 @@ def run(scenario: Scenario) -> Outcome:
         left = sum(thread.is_alive() for thread in (*threads, watcher))
     status, message = finish[0] if finish else (None, "")
     wrong = [*shared.wrong, *_judge(shared, scenario, status, message or "", hung=hung)]
-    met = scenario.link is None or any(link.met.is_set() for link in shared.links)
+    meets = shared.links or scenario.link is not None
+    met = not meets or any(link.met.is_set() for link in shared.links)
     return Outcome(scenario, met, status, message or "", tuple(wrong), left, time.monotonic() - begun)
 
 
@@ -312,7 +274,7 @@ def _be_rank(shared: _Run, rank: int, process: ThreadProcess, endpoint: str, tok
     try:
         welcome = client.join()
         transport.connect(_linked(shared, rank, welcome.endpoints, stack))
-        engine = _Engine(transport, client)
+        engine = TileEngine(transport, client)
         try:
             code = _program(shared, rank, client, engine, headway, process, fault)
         finally:
@@ -331,15 +293,27 @@ def _be_rank(shared: _Run, rank: int, process: ThreadProcess, endpoint: str, tok
 
 
 def _linked(shared: _Run, rank: int, endpoints: Sequence[str], stack: ExitStack) -> list[str]:
-    """Give the endpoints of all ranks, one of them behind the link with the fault if this rank is its sender."""
+    """Give the endpoints of all ranks; where this rank is the sender, what has the fault is in place of one of them."""
     scenario, found = shared.scenario, list(endpoints)
-    if scenario.plane in {"tiles", "streams"} and rank == scenario.victim and scenario.link is not None:
-        where, _, told = found[scenario.peer].partition("#")
-        framed = scenario.plane == "tiles"
-        link = stack.enter_context(FaultLink(where if framed else told, scenario.link, framed=framed))
-        shared.links.append(link)
-        port = link.endpoint.rpartition(":")[2]
-        found[scenario.peer] = f"{link.endpoint}#{told}" if framed else f"{where}#{told.partition(':')[0]}:{port}"
+    if scenario.plane not in {"tiles", "streams"} or rank != scenario.victim or scenario.fault == "none":
+        return found
+    where, _, told = found[scenario.peer].partition("#")
+    framed = scenario.plane == "tiles"
+    port = (where if framed else told).rpartition(":")[2]
+    meets: FaultLink | Presence
+    if scenario.link is not None:
+        meets = FaultLink(f"tcp://127.0.0.1:{port}", scenario.link, framed=framed)
+        port = meets.endpoint.rpartition(":")[2]
+    elif scenario.fault == STALE:
+        meets = StaleRank(scenario.peer, scenario.size, scenario.guard)
+        port = meets.port(framed=framed)
+    else:
+        pair = rank, scenario.peer
+        meets = Strangers(scenario.fault, int(port), pair, scenario.seed, framed=framed)
+    shared.links.append(stack.enter_context(meets))
+    kept = where if framed else told
+    changed = f"{kept.rpartition(':')[0]}:{port}"
+    found[scenario.peer] = f"{changed}#{told}" if framed else f"{where}#{changed}"
     return found
 
 
@@ -347,7 +321,7 @@ def _program(
     shared: _Run,
     rank: int,
     client: CoordinatorClient,
-    engine: _Engine,
+    engine: TileEngine,
     headway: Headway,
     process: ThreadProcess,
     fault: str,
