@@ -265,16 +265,18 @@ def seal(key: str, sender: int, receiver: int, first: bytes, payload: memoryview
     return told.digest()
 
 
-def sender_proof(key: str, asked: bytes, sender: int, receiver: int) -> bytes:
-    """Give what the sender of a stream shows to its receiver.
+def stream_greeting(key: str, asked: bytes, ends: tuple[int, int], carried: int, nonce: bytes) -> bytes:
+    """Give what the sender of a stream says first; its proof is over all of it, so nothing can be put in its place.
 
     Args:
         key: the receiver's.
         asked: the receiver's nonce.
-        sender: a rank.
-        receiver: another.
+        ends: the sender's rank, and the receiver's.
+        carried: bytes that streams of it have carried.
+        nonce: what the receiver is to prove itself for.
     """
-    return digest(key, b"stream to" + asked, sender, receiver)
+    shown = digest(key, b"stream to" + asked + SIZE.pack(carried) + nonce, *ends)
+    return STREAM_GREETING.pack(ends[0], carried, nonce, shown)
 
 
 def receiver_proof(key: str, asked: bytes, sender: int, receiver: int) -> bytes:

@@ -65,7 +65,7 @@ def receive_frames(
     if sealed and not router.getsockopt(zmq.RCVMORE):
         return whole.buffer, part.bytes
     size = SIZE.unpack(whole.buffer)[0] if whole.buffer.nbytes == SIZE.size else MAX_PAYLOAD + 1
-    tile = memoryview(b"") if size > MAX_PAYLOAD else room(size)
+    tile = memoryview(bytearray()) if size > MAX_PAYLOAD else room(size)
     came = 0
     while router.getsockopt(zmq.RCVMORE) or not sealed:
         view = part.buffer

@@ -343,7 +343,7 @@ class ZmqTransport(Transport):
     def _room_of(self, found: list[Delivery], peer: int | None, first: bytes, size: int) -> memoryview:
         """Give the bytes into which a tile is received; `found` was received before it, and not handed over."""
         if peer is None:
-            return memoryview(b"")
+            return memoryview(bytearray())
         others = 0 if self._streams is None else self._streams.inlet(peer).tiles_before(_behind(first)[0])
         return self.room(peer, size, found, others)
 

@@ -13,19 +13,19 @@ import pytest
 from maniple.runtime.transports.transport import Guard
 from maniple.testing.fault_link import WIRE_FAULTS, LinkFault
 from maniple.testing.faulty_run import RANK_FAULTS, STUCK, Outcome, Scenario, run
+from maniple.testing.strangers import CALLERS, STALE
 
 pytestmark = pytest.mark.timeout(120)
 
 
 def on_tiles(fault: str, message: int = 2, *, guard: Guard = Guard(verify=True)) -> Scenario:  # noqa: B008 - a value
-    link = LinkFault(fault, message=message, seconds=1.5)
+    link = LinkFault(fault, message=message, seconds=1.5) if fault in WIRE_FAULTS else None
     return Scenario(7, 2, fault, "tiles", 0, 1, link, guard, 1000)
 
 
 def on_streams(fault: str, piece: int = 1) -> Scenario:
-    return Scenario(
-        7, 2, fault, "streams", 0, 1, LinkFault(fault, message=piece, seconds=1.5), Guard(verify=True), 100_000
-    )
+    link = LinkFault(fault, message=piece, seconds=1.5) if fault in WIRE_FAULTS else None
+    return Scenario(7, 2, fault, "streams", 0, 1, link, Guard(verify=True), 100_000)
 
 
 def at_rank(fault: str) -> Scenario:
@@ -47,7 +47,8 @@ def test_nothing_hangs_or_is_wrong_or_nameless() -> None:
         *(on_tiles(fault) for fault in WIRE_FAULTS),
         *(at_rank(fault) for fault in RANK_FAULTS),
         *(on_control(fault) for fault in ("delay", "duplicate", "cut", "stall")),
-        *(on_streams(fault) for fault in WIRE_FAULTS),
+        *(on_streams(fault) for fault in (*WIRE_FAULTS, *CALLERS, STALE)),
+        *(on_tiles(fault) for fault in (*CALLERS, STALE)),
         on_tiles("corrupt", guard=Guard(encrypt=True)),
     ]
     outcomes = together(scenarios)
@@ -55,6 +56,9 @@ def test_nothing_hangs_or_is_wrong_or_nameless() -> None:
     assert [one.scenario.fault for one in outcomes if one.left or not one.met] == []
     told = {(one.scenario.plane, one.scenario.fault): one for one in outcomes[:-1]}
     assert told["tiles", "delay"].status == told["control", "delay"].status == told["streams", "delay"].status == 0
+    unharmed = [(plane, fault) for plane in ("tiles", "streams") for fault in CALLERS]
+    assert {told[each].status for each in (*unharmed, ("streams", STALE))} == {0}
+    assert "answers in the place of rank 1 refuses the proof of its key" in told["tiles", STALE].message
     for fault in ("duplicate", "cut"):
         assert "frames of rank 0 were lost" in told["tiles", fault].message
     assert "is not what it sent: its seal is wrong" in told["streams", "corrupt"].message
@@ -79,10 +83,10 @@ def test_a_corrupted_number_is_seen_where_nothing_guards_tiles() -> None:
 def test_a_seed_is_a_scenario() -> None:
     assert Scenario.of(11) == Scenario.of(11)
     drawn = [Scenario.of(seed) for seed in range(300)]
-    assert {one.fault for one in drawn} == {"none", *WIRE_FAULTS, *RANK_FAULTS}
+    assert {one.fault for one in drawn} == {"none", *WIRE_FAULTS, *RANK_FAULTS, *CALLERS, STALE}
     assert {one.plane for one in drawn} == {"tiles", "control", "rank"}
     assert all(one.guard for one in drawn if (one.plane, one.fault) == ("tiles", "corrupt"))
     streams = [Scenario.on_stream(seed) for seed in range(100)]
-    assert {one.fault for one in streams} == {*WIRE_FAULTS}
+    assert {one.fault for one in streams} == {*WIRE_FAULTS, *CALLERS, STALE}
     assert all(one.guard.verify for one in streams if one.fault in {"corrupt", "drop"})
     assert not any(one.guard.encrypt for one in streams)

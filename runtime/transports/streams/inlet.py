@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -12,7 +13,6 @@ from maniple.runtime.transports.proof import COUNT, DIGEST, STREAM_HEAD
 from maniple.runtime.transports.tile_frames import MAX_PAYLOAD
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Container
 
 __all__: list[str] = []
@@ -20,6 +20,7 @@ __all__: list[str] = []
 LEAST = 64 << 10
 """Bytes of the smallest tile that a stream carries: of a shorter one the copies cost less than the stream's calls."""
 _MOST_HEADER = 4096
+_GATHERED = 256 << 10
 _NUMBERS, _COUNTS = 1 << 31, 1 << 32
 
 
@@ -59,6 +60,7 @@ class Inlet:
         self._came = 0
         self._ended = True
         self._watched = False
+        self._least = 1  # bytes that wake this rank
         self._waits = False  # what it brings next, for messages of ZeroMQ that come before it
         self._done = 0  # messages that have come by streams
         self._held: deque[tuple[int, Message]] = deque()  # those of ZeroMQ, each behind so many of streams
@@ -104,7 +106,7 @@ class Inlet:
             events: the descriptors that are ready.
         """
         ready = self._link is not None and self._link.fileno() in events
-        return ready or self._waits or bool(self._held) or self.since is not None
+        return ready or self._waits or bool(self._held) or self.since is not None or self._next is not None
 
     def read(self, heard: int, room: Callable[[int, int], memoryview], now: float) -> list[Message]:
         """Read what has come; gives the messages whose turn it is, of which one at most came by the stream.
@@ -178,6 +180,7 @@ class Inlet:
                 count = self._link.recv_into(place[place.nbytes - self._left :])
             except BlockingIOError:
                 if self._next is None or self._next[1] != self._came:
+                    self._gather(self._link)
                     return False
                 count = 0  # all that it carried is here, and nobody sends by it any more
             except OSError:
@@ -187,6 +190,13 @@ class Inlet:
             if not count:
                 self._change(ended=True)
         return not self._left
+
+    def _gather(self, link: socket.socket) -> None:
+        """Be woken by what is left of a tile, or a good part of it, and not by each packet."""
+        least = min(self._left, _GATHERED)
+        if least != self._least:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._least = least
 
     def _change(self, *, ended: bool) -> None:
         """Go on with the next connection where the one before has ended.
@@ -206,7 +216,7 @@ class Inlet:
         self._watch(wanted=False)
         if self._link is not None:
             self._link.close()
-        self._link, self._next, self._ended = link, None, False
+        self._link, self._next, self._ended, self._least = link, None, False, 1
         self._watch(wanted=True)
 
     def _watch(self, *, wanted: bool) -> None:

@@ -12,7 +12,7 @@ from typing import final
 import zmq
 
 from maniple.process.error import RunError
-from maniple.runtime.transports.proof import DIGEST, NONCE, STREAM_GREETING, receiver_proof, sender_proof
+from maniple.runtime.transports.proof import DIGEST, NONCE, receiver_proof, stream_greeting
 from maniple.runtime.transports.redial import LOOK_S
 
 __all__: list[str] = []
@@ -108,9 +108,9 @@ class Outlet:
     def _prove(self, link: socket.socket) -> None:
         if not self._nonce and len(self._heard) >= NONCE:
             self._nonce = token_bytes(NONCE)
-            proof = sender_proof(self._key, self._heard[:NONCE], self._rank, self._peer)
+            asked, ends = self._heard[:NONCE], (self._rank, self._peer)
             with suppress(OSError):  # broken already, as the next look says
-                link.send(STREAM_GREETING.pack(self._rank, self._sent, self._nonce, proof))
+                link.send(stream_greeting(self._key, asked, ends, self._sent, self._nonce))
         if len(self._heard) == NONCE + DIGEST:
             expected = receiver_proof(self._key, self._nonce, self._rank, self._peer)
             if not compare_digest(self._heard[NONCE:], expected):

@@ -17,7 +17,7 @@ A stream is dialled as the first large tile goes, and used once both ends have p
 the other; until then, and where nothing can be dialled, tiles are frames of ZeroMQ. The receiver speaks first:
 
     receiver   nonce
-    sender     its rank, the bytes that streams of it have carried, nonce, keyed digest of the receiver's nonce
+    sender     its rank, the bytes that streams of it have carried, nonce, keyed digest of these and the receiver's
     receiver   keyed digest of the sender's nonce
 
 A stream that breaks is dialled again, and goes on where it was if the receiver has as many bytes as the sender says;
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, final
 import zmq
 
 from maniple.process.error import RunError
-from maniple.runtime.transports.proof import HANDSHAKE_S, NONCE, STREAM_GREETING, receiver_proof, sender_proof
+from maniple.runtime.transports.proof import HANDSHAKE_S, NONCE, STREAM_GREETING, receiver_proof, stream_greeting
 from maniple.runtime.transports.redial import LOOK_S, PATIENCE_S
 from maniple.runtime.transports.streams.inlet import Inlet, Message
 from maniple.runtime.transports.streams.outlet import Outlet
@@ -270,9 +270,9 @@ class TileStreams:
             if not heard:
                 self._drop(number)
             return
-        peer, position, nonce, proof = STREAM_GREETING.unpack(caller.heard)
-        expected = sender_proof(self._key, caller.asked, peer, self._rank)
-        if peer >= self._size or peer == self._rank or not compare_digest(proof, expected):
+        peer, position, nonce, _ = STREAM_GREETING.unpack(caller.heard)
+        expected = stream_greeting(self._key, caller.asked, (peer, self._rank), position, nonce)
+        if peer >= self._size or peer == self._rank or not compare_digest(caller.heard, expected):
             self.rejected += 1
             self._drop(number)
             return

@@ -115,8 +115,7 @@ class Strangers(Presence):
                 self.met.set()
 
     def _greeting(self, asked: bytes) -> bytes:
-        shown = proof.sender_proof("another key", asked, *self._pair)
-        return proof.STREAM_GREETING.pack(self._pair[0], 0, self._draw.randbytes(proof.NONCE), shown)
+        return proof.stream_greeting("another key", asked, self._pair, 0, self._draw.randbytes(proof.NONCE))
 
     def _knock(self) -> None:
         """Be a sender of ZeroMQ's with a key of another run, until that is refused."""

@@ -74,3 +74,15 @@ def test_a_connection_that_stays_broken_is_an_error_with_the_rank() -> None:
     now[0] = PATIENCE_S + 1
     with pytest.raises(RunError, match="the connection to rank 3 broke, and cannot be made again for 30 s"):
         redials.look({})
+
+
+def test_a_proof_that_is_refused_is_told_at_once_and_not_tried_for_ever() -> None:
+    """A rank of another run has the place of a receiver by now."""
+    zero, stale = (ZmqTransport(rank, 2, "secret") for rank in range(2))
+    zero.connect([zero.endpoint, f"{stale.endpoint.partition('#')[0]}#{'0' * 32}"])
+    zero.send(1, b"head", memoryview(b"body"), 0)
+    with pytest.raises(RunError, match="in the place of rank 1 refuses the proof of its key: it is no rank of this"):
+        arrivals(zero, stale, 1)
+    assert stale.rejected == 1
+    for transport in (zero, stale):
+        transport.close()

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
 from maniple.runtime.storage.copy_kernels import bind_loan
-from maniple.runtime.transports.proof import HANDSHAKE_S, STREAM_GREETING, STREAM_HEAD, sender_proof
+from maniple.runtime.transports.proof import HANDSHAKE_S, STREAM_GREETING, STREAM_HEAD, stream_greeting
 from maniple.runtime.transports.redial import PATIENCE_S
-from maniple.runtime.transports.streams.inlet import LEAST, Message
+from maniple.runtime.transports.streams.inlet import _GATHERED, LEAST, Message
 from maniple.runtime.transports.streams.tile_streams import MOST_CALLERS, TileStreams
 from maniple.runtime.transports.transport import LOOPBACK, Delivery, Guard
 from maniple.runtime.transports.zeromq import ZmqTransport
@@ -218,7 +218,7 @@ def test_a_head_of_what_there_cannot_be_is_an_error(number: int, length: int, si
     with closing(one), socket.create_connection((LOOPBACK, port), TIMEOUT_S) as link:
         one.poll(TIMEOUT_S)
         asked = link.recv(16, socket.MSG_WAITALL)
-        link.sendall(STREAM_GREETING.pack(0, 0, b"n" * 16, sender_proof(key, asked, 0, 1)))
+        link.sendall(stream_greeting(key, asked, (0, 1), 0, b"n" * 16))
         one.poll(TIMEOUT_S)
         assert len(link.recv(16, socket.MSG_WAITALL)) == 16
         link.sendall(STREAM_HEAD.pack(number, length, size))
@@ -226,6 +226,68 @@ def test_a_head_of_what_there_cannot_be_is_an_error(number: int, length: int, si
             RunError, match=rf"rank 1: rank 0 sends a tile of {size} bytes by a stream; the wire is brok"
         ):
             until(one, monotonic() + TIMEOUT_S)
+
+
+@contextmanager
+def opened(one: ZmqTransport, carried: int = 0) -> Iterator[socket.socket]:
+    """A stream of rank 0 to a rank, by hand; its hello has come by ZeroMQ."""
+    one._received[0] = 0
+    _, key, port = parts(one)
+    with socket.create_connection((LOOPBACK, port), TIMEOUT_S) as link:
+        one.poll(TIMEOUT_S)
+        asked = link.recv(16, socket.MSG_WAITALL)
+        link.sendall(stream_greeting(key, asked, (0, 1), carried, b"n" * 16))
+        one.poll(TIMEOUT_S)
+        assert len(link.recv(16, socket.MSG_WAITALL)) == 16
+        yield link
+
+
+def wakes(one: ZmqTransport, wait_ms: int) -> bool:
+    """Whether what has come by the stream of rank 0 wakes a rank."""
+    assert one._streams is not None
+    link = one._streams._inlets[0]._link
+    assert link is not None
+    return link.fileno() in dict(one._poller.poll(wait_ms))
+
+
+def test_a_rank_is_woken_by_a_good_part_of_a_tile_and_by_its_end() -> None:
+    one, size = ZmqTransport(1, 2, "secret"), 1 << 20
+    with closing(one), opened(one) as link:
+        link.sendall(STREAM_HEAD.pack(0, 4, size) + b"head" + bytes(1000))
+        assert one.poll(TIMEOUT_S) == []
+        link.sendall(bytes(1000))
+        assert not wakes(one, 100)
+        link.sendall(bytes(_GATHERED))
+        assert wakes(one, 1000 * int(TIMEOUT_S))
+        assert one.poll(TIMEOUT_S) == []
+        left = size - 2000 - _GATHERED
+        for part in (_GATHERED, left - _GATHERED):
+            link.sendall(bytes(part))
+        found: list[Delivery] = []
+        while not found:
+            assert wakes(one, 1000 * int(TIMEOUT_S))
+            found = one.poll(TIMEOUT_S)
+        assert [(each.header, len(each.payload or b"")) for each in found] == [(b"head", size)]
+        link.sendall(STREAM_HEAD.pack(1, 0, LEAST)[:2])
+        assert not wakes(one, 100)
+
+
+def test_what_a_broken_stream_still_has_is_read_though_it_would_wake_nobody() -> None:
+    """The stream that follows says how much that is, and the end of the first one never comes."""
+    one, size = ZmqTransport(1, 2, "secret"), 1 << 20
+    with closing(one), opened(one) as first:
+        said = STREAM_HEAD.pack(0, 4, size) + b"head" + bytes(1000)
+        first.sendall(said)
+        assert one.poll(TIMEOUT_S) == []
+        first.sendall(bytes(500))
+        with opened(one, len(said) + 500) as second:
+            second.sendall(bytes(size - 1500))
+            found: list[Delivery] = []
+            end = monotonic() + TIMEOUT_S
+            while not found:
+                found = one.poll(TIMEOUT_S)
+                assert monotonic() < end
+        assert [(each.header, len(each.payload or b"")) for each in found] == [(b"head", size)]
 
 
 def test_each_way_waits_for_what_comes_before_by_the_other() -> None:
@@ -283,11 +345,38 @@ def test_a_wrong_proof_is_refused(clocked: Clocked, rank: int, key: str, receive
     """Another run's, for another pair, of the rank itself, of no rank, and one that answers an older question."""
     link, asked = clocked.call()
     with link:
-        proof = sender_proof(key, asked if fresh else bytes(16), rank, receiver)
-        link.sendall(STREAM_GREETING.pack(rank, 0, b"n" * 16, proof))
+        link.sendall(stream_greeting(key, asked if fresh else bytes(16), (rank, receiver), 0, b"n" * 16))
         clocked.serve()
         assert clocked.streams.rejected == 1
         assert link.recv(1) == b""
+
+
+@pytest.mark.parametrize("place", [0, 4, 12], ids=["rank", "bytes carried", "nonce"])
+def test_nothing_of_a_greeting_can_be_put_in_its_place(clocked: Clocked, place: int) -> None:
+    link, asked = clocked.call()
+    with link:
+        said = bytearray(stream_greeting("key of 1", asked, (0, 1), 0, b"n" * 16))
+        said[place] ^= 2
+        link.sendall(said)
+        clocked.serve()
+        assert clocked.streams.rejected == 1
+        assert link.recv(1) == b""
+    assert clocked.streams._inlets == {}
+
+
+def test_a_flood_of_strangers_keeps_no_rank_out(clocked: Clocked) -> None:
+    """However many wait to be accepted, a turn accepts a bounded number, and a rank that speaks is heard."""
+    flood = [socket.create_connection((LOOPBACK, clocked.streams.port), TIMEOUT_S) for _ in range(MOST_CALLERS + 30)]
+    clocked.serve()
+    assert len(clocked.streams._callers) == MOST_CALLERS
+    link, asked = clocked.call()
+    with link:
+        link.sendall(stream_greeting("key of 1", asked, (0, 1), 0, b"n" * 16))
+        clocked.serve()
+        assert len(link.recv(16, socket.MSG_WAITALL)) == 16
+    assert list(clocked.streams._inlets) == [0]
+    for each in flood:
+        each.close()
 
 
 def test_a_stranger_is_let_go_of_in_time_and_nothing_of_it_is_kept(clocked: Clocked) -> None:
