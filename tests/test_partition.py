@@ -232,3 +232,53 @@ def test_a_model_is_cut_by_what_its_tasks_take_here(profile: str) -> None:
     assert measured["bottleneck_s"] != roofline["bottleneck_s"]
     with pytest.raises(RequestError, match="a profile has costs of its own; leave out --costs measured"):
         data(profile, "--stages", "2", "--costs", "measured")
+
+
+MODELS = """
+import maniple as mp
+
+
+def tail(g, h):
+    g.loss(g.cross_entropy(g.linear(h, 3), g.input("y", (8,), dtype="int64")))
+    return g
+
+
+def residual():
+    g = mp.Graph("residual")
+    h = g.relu(g.linear(g.input("x", (8, 64)), 256))
+    return tail(g, g.add(h, g.relu(g.linear(h, 256))))
+
+
+def exact():
+    g = mp.Graph("exact statistics")
+    return tail(g, g.relu(g.batch_norm(g.linear(g.input("x", (8, 64)), 256))))
+"""
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+def test_micro_batches_of_a_model_take_what_they_take_as_they_run(parts: int, tmp_path: Path) -> None:
+    """Each reads the weights again and folds anew, which starts of kernels alone do not say."""
+    from maniple.request import model_of
+    from maniple.runtime.machine.machine import Machine
+    from maniple.strategies.pipeline.operator_costs import cost_graph
+
+    path = tmp_path / "models.py"
+    path.write_text(MODELS, encoding="utf-8")
+    given = f"{path}:residual", "--stages", "1", "--machine", "p100x4", "--order", "gpipe"
+    found = data(*given, "--micro-batches", str(parts))
+    graph, machine = model_of(given[0], None), Machine.preset("p100x4")
+    own, starts = (cost_graph(graph, machine, parts=count).nodes for count in (parts, 0))
+    taken, started = (sum(node.compute_s + (parts - 1) * node.start_s for node in nodes) for nodes in (own, starts))
+    assert found["stages"][0]["load_s"] == pytest.approx(taken)
+    assert taken > started
+    assert found["uncounted"] is None
+
+
+def test_where_micro_batches_cannot_go_one_by_one_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "models.py"
+    path.write_text(MODELS, encoding="utf-8")
+    given = f"{path}:exact", "--stages", "2", "--objective", "latency"
+    assert "batch_norm=local_stats" in data(*given)["uncounted"]
+    assert "each micro-batch was counted to add starts of kernels alone: " in printed(*given)
+    with pytest.raises(RequestError, match="--micro-batches: expected 1 to 8, the samples of a mini-batch, got 9"):
+        printed(*given, "--micro-batches", "9")

@@ -85,7 +85,7 @@ def partition(
     moved = (transfers, synchronization, crossings, compression, synchronized)
     given = (order, micro_batches, *moved, gradients, optimizer)
     machine = None if machine_name is None else machine_of(machine_name)
-    graph = request.graph_of(source, machine, batch, costs)
+    graph = request.graph_of(source, machine, batch, costs, request.parts_of(goal, micro_batches))
     if graph.devices is not None:
         request.refuse_given(source, replicate or None, machine_name, bandwidth, levels, *given)
         found = _place(graph, stages, goal, limit, states, overlap=transfers == "overlap")

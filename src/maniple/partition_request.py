@@ -67,23 +67,26 @@ def levels_of(stages: int, machine: Machine | None, bandwidth: str | None, membe
     return tuple(Level(count, rate) for count, rate in zip(counts, rates, strict=True))
 
 
-def graph_of(source: str, machine: Machine | None, batch: int | None, costs: str = ANALYTIC) -> CostGraph:
+def graph_of(
+    source: str, machine: Machine | None, batch: int | None, costs: str = ANALYTIC, parts: int = 1
+) -> CostGraph:
     """The graph of costs of a profile file, of a model of the zoo, or of a graph that a function in a file makes.
 
     A model's costs are a roofline at the rates of the machine, by default of one-core CPU processors, unless others are
-    asked for.
+    asked for; they know what a micro-batch takes as it runs, where micro-batches can go through the model one by one.
 
     Args:
         source: a path that ends with .txt or .json, a name, or ``file.py:callable``.
         machine: whose rates count.
         batch: samples of a model's mini-batch.
         costs: what a model's tasks take, by name; see `costs_of`.
+        parts: into how many micro-batches a mini-batch is cut.
 
     Raises:
-        RequestError: there is no such source, or it is wrong.
+        RequestError: there is no such source, or it is wrong, or a model has fewer samples than micro-batches.
     """
     from maniple.runtime.machine.machine import Machine
-    from maniple.strategies.pipeline.operator_costs import cost_graph
+    from maniple.strategies.pipeline.operator_costs import pipeline_costs
     from maniple.strategies.pipeline.profile import read_profile
 
     if batch is not None and batch < 1:
@@ -95,7 +98,15 @@ def graph_of(source: str, machine: Machine | None, batch: int | None, costs: str
             raise RequestError(f"{source}: a profile has costs of its own; leave out --costs {costs}")
         return read_profile(source)
     graph, where = model_of(source, batch, files=_PROFILES), machine or Machine.preset("cpu:1")
-    return cost_graph(graph, where, survey_costs(costs, graph, where))
+    if not 1 <= parts <= graph.batch:
+        raise RequestError(f"--micro-batches: expected 1 to {graph.batch}, the samples of a mini-batch, got {parts}")
+    measured = survey_costs(costs, graph, where, parts=(parts,) if parts > 1 else ())
+    return pipeline_costs(graph, where, measured, parts=parts)
+
+
+def parts_of(goal: Goal, micro_batches: int | None) -> int:
+    """The number of micro-batches that is asked for, or the goal's own."""
+    return micro_batches if micro_batches is not None else (8 if goal == "latency" else 1)
 
 
 def refuse_stages(stages: int) -> None:
@@ -150,7 +161,7 @@ def assumptions_of(
         usual.gradients if gradients is None else gradients,
         usual.optimizer if optimizer is None else optimizer,
         order or ("1f1b" if goal == "latency" else usual.order),
-        micro_batches if micro_batches is not None else (8 if goal == "latency" else usual.micro_batches),
+        parts_of(goal, micro_batches),
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations, product
-from math import ceil, inf, prod
+from math import inf, prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -45,6 +45,24 @@ MOST_IDEALS, MOST_WORK = 200, 20_000_000
 left of each kind and all that a stage can take."""
 
 
+class Load(NamedTuple):
+    """What a stage takes of a mini-batch on one device of a kind.
+
+    Args:
+        shared_s: seconds of work that replicas share.
+        each_s: seconds of work that each of them has: what every micro-batch takes however small.
+        moved_s: seconds of what it sends, or of what it is sent, whichever is longer; replicas share it.
+    """
+
+    shared_s: float
+    each_s: float = 0.0
+    moved_s: float = 0.0
+
+    def on(self, replicas: int) -> float:
+        """Seconds of a mini-batch on so many devices: transfers go on beside work."""
+        return max(self.shared_s / replicas + self.each_s, self.moved_s / replicas)
+
+
 class Cut(NamedTuple):
     """A stage.
 
@@ -66,12 +84,12 @@ class Kind:
 
     Args:
         count: how many there are.
-        load_s: seconds that a stage of some nodes takes on one of them; it is asked for the same again and again.
+        load: what a stage of some nodes takes on one of them; it is asked for the same again and again.
         fits: whether one of them has room for a stage of some nodes.
     """
 
     count: int
-    load_s: Callable[[Mask], float]
+    load: Callable[[Mask], Load]
     fits: Callable[[Mask], bool]
 
 
@@ -101,7 +119,7 @@ def branchings(
     """
     most, everything = devices or sum(each.count for each in kinds), (1 << len(graph.nodes)) - 1
     able = [kind for kind, own in enumerate(kinds) if own.fits(everything)]
-    alone_s, alone = min((kinds[kind].load_s(everything), kind) for kind in able or range(len(kinds)))
+    alone_s, alone = min((kinds[kind].load(everything).on(1), kind) for kind in able or range(len(kinds)))
     high, found = alone_s if able else inf, list[tuple[Cut, ...]]()
     # A stage may do better with the end of one branch and the beginning of the next, as a straight pipeline has it.
     for row in (series(graph), *(tuple(order(graph)) for order in ORDERS)):
@@ -116,7 +134,7 @@ def branchings(
 
 
 def _slowest_s(kinds: Sequence[Kind], cuts: Sequence[Cut]) -> float:
-    return max(kinds[cut.kind].load_s(cut.nodes) / cut.replicas for cut in cuts)
+    return max(kinds[cut.kind].load(cut.nodes).on(cut.replicas) for cut in cuts)
 
 
 def _of_row(
@@ -148,7 +166,7 @@ def _of_all(graph: CostGraph, kinds: Sequence[Kind], devices: int, *, replicate:
     is left to do after an ideal, on so many devices of each kind, has a least slowest stage:
 
         best(i, counts)  =  min over ideals j that hold i, kinds k and replicas r:
-                                max( load of j without i on k / r,  best(j, counts without r of k) )
+                                max( load of j without i on r of k,  best(j, counts without r of k) )
     """
     lattice = enumerate_ideals(Links.of(len(graph.nodes), graph.edges), MOST_IDEALS)
     ways = [(kind, r) for kind, own in enumerate(kinds) for r in range(1, (own.count if replicate else 1) + 1)]
@@ -156,11 +174,12 @@ def _of_all(graph: CostGraph, kinds: Sequence[Kind], devices: int, *, replicate:
     if lattice is None or prod(map(len, sizes)) * len(ways) * len(lattice) ** 2 > MOST_WORK:
         return ()
     ideals = [sum(1 << node for node in lattice.nodes(place)) for place in range(len(lattice))]
-    loads = np.full((len(kinds), len(ideals), len(ideals)), inf)
+    loads = np.full((len(ways), len(ideals), len(ideals)), inf)
     for one, other in combinations(range(len(ideals)), 2):
         nodes = ideals[other] & ~ideals[one]
-        for kind, own in enumerate(kinds) if not ideals[one] & ~ideals[other] else ():
-            loads[kind, one, other] = own.load_s(nodes) if own.fits(nodes) else inf
+        if not ideals[one] & ~ideals[other]:
+            taken = [own.load(nodes) if own.fits(nodes) else Load(inf) for own in kinds]
+            loads[:, one, other] = [taken[kind].on(replicas) for kind, replicas in ways]
     done, rows = np.where(np.arange(len(ideals)) + 1 < len(ideals), inf, 0.0), np.arange(len(ideals))
     best: dict[tuple[int, ...], Floats] = {}
     then: dict[tuple[int, ...], list[tuple[int, int]]] = {}
@@ -169,7 +188,7 @@ def _of_all(graph: CostGraph, kinds: Sequence[Kind], devices: int, *, replicate:
         for number, (kind, replicas) in enumerate(ways):
             rest = _without(counts, kind, replicas)
             if rest in best:
-                slowest = np.maximum(loads[kind] / replicas, best[rest])
+                slowest = np.maximum(loads[number], best[rest])
                 at = slowest.argmin(axis=1)
                 better = slowest[rows, at] < least
                 least = np.where(better, slowest[rows, at], least)
@@ -247,8 +266,9 @@ class _Fewest:
         """The ways of one stage: on each kind that can take it."""
         found = []
         for kind, own in enumerate(self.kinds):
-            replicas = max(1, ceil(own.load_s(nodes) / self.bound))
-            if replicas <= (min(own.count, self.devices) if self.replicate else 1) and own.fits(nodes):
+            load, most = own.load(nodes), min(own.count, self.devices) if self.replicate else 1
+            replicas = next((count for count in range(1, most + 1) if load.on(count) <= self.bound), 0)
+            if replicas and own.fits(nodes):
                 found.append(Way(self._counts(kind, replicas), (Cut(nodes, replicas, kind),)))
         return found
 
@@ -257,8 +277,8 @@ class _Fewest:
         if isinstance(block, int):
             return []
         ways = [Way((0,) * len(self.kinds))]
-        slow = self.kinds[0].load_s
-        for branch in sorted(block.branches, key=lambda branch: (-slow(mask_of(branch)), mask_of(branch))):
+        slow = self.kinds[0].load
+        for branch in sorted(block.branches, key=lambda branch: (-slow(mask_of(branch)).on(1), mask_of(branch))):
             nodes, longer = mask_of(branch), list[Way]()
             for way in ways:
                 for more in self._with_branch(way, branch, nodes):
@@ -284,7 +304,7 @@ class _Fewest:
 
     def _takes(self, kind: int, nodes: Mask) -> bool:
         """Whether one device of a kind is done with a stage in time."""
-        return self.kinds[kind].load_s(nodes) <= self.bound and self.kinds[kind].fits(nodes)
+        return self.kinds[kind].load(nodes).on(1) <= self.bound and self.kinds[kind].fits(nodes)
 
     def _counts(self, kind: int, count: int) -> tuple[int, ...]:
         return tuple(count if place == kind else 0 for place in range(len(self.kinds)))

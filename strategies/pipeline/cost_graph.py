@@ -97,12 +97,15 @@ class CostGraph:
         nodes: every node after all nodes that feed it.
         edges: (place of the source, place of the target), sorted, each once.
         devices: what the file that it came from says about devices.
+        uncounted: why each micro-batch is taken to add starts of kernels alone, where what one takes as it runs is not
+            known; nothing where it is.
     """
 
     name: str
     nodes: tuple[CostNode, ...]
     edges: tuple[tuple[int, int], ...]
     devices: Devices | None = None
+    uncounted: str = ""
     _place: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -289,10 +289,7 @@ def costs_by_class(
     model: CostModel | None = None,
     parts: int = 0,
 ) -> tuple[CostGraph, ...]:
-    """The graph of costs on a processor of each class of a fleet; only times differ.
-
-    Where micro-batches cannot go through the graph one by one, as through an exact batch norm, each is taken to add a
-    launch of each task and nothing else: such a pipeline may still run, with a border of stages there.
+    """The graph of costs on a processor of each class of a fleet; only times differ. See `pipeline_costs`.
 
     Args:
         graph: the operators; it must have a loss.
@@ -302,9 +299,29 @@ def costs_by_class(
         parts: of how many micro-batches; 0: see `cost_graph`.
     """
     firsts = [members[0] for members in fleet.classes]
+    return tuple(pipeline_costs(graph, machine, model, first, parts) for first in firsts)
+
+
+def pipeline_costs(
+    graph: Graph, machine: Machine, model: CostModel | None = None, processor: int = 0, parts: int = 0
+) -> CostGraph:
+    """The graph of costs for a pipeline of some micro-batches.
+
+    Where micro-batches cannot go through the graph one by one, as through an exact batch norm, each is taken to add a
+    launch of each task and nothing else, and the graph says why: such a pipeline may still run, with a border of stages
+    there.
+
+    Args:
+        graph: the operators; it must have a loss.
+        machine: whose rates count.
+        model: of the tasks' times; by default the roofline.
+        processor: on which they are taken.
+        parts: of how many micro-batches; 0: see `cost_graph`.
+    """
     try:
-        return tuple(cost_graph(graph, machine, model, first, parts) for first in firsts)
-    except RequestError:
+        return cost_graph(graph, machine, model, processor, parts)
+    except RequestError as error:
         if not parts:
             raise
-        return tuple(cost_graph(graph, machine, model, first) for first in firsts)
+        *_, why = str(error).splitlines()
+        return replace(cost_graph(graph, machine, model, processor), uncounted=why.strip())

@@ -38,6 +38,8 @@ EARLY = 1 << 14
 """So many steps OptCNN has for a plan beside them."""
 TRIED = "step_s of "
 """How the explanation of a plan begins that tells of another's."""
+UNCOUNTED = "micro-batches were counted to add starts of kernels alone, and were not measured"
+"""What the explanation of a plan says where what a micro-batch takes as it runs was not known, and why."""
 
 
 @final
@@ -51,6 +53,7 @@ class Finalist:
         estimate_s: what the partition search expects it to take.
         bound_s: what it takes at least.
         told: what the explanation says of it, if it is chosen.
+        uncounted: why its estimate and its bound do not know what a micro-batch takes as it runs; else nothing.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Finalist:
     estimate_s: float = 0.0
     bound_s: float = 0.0
     told: tuple[tuple[str, Term], ...] = ()
+    uncounted: str = ""
 
     def explored(self, variation: str, estimate_s: float) -> Finalist:
         """The same as a variation of an order, by the clock of who explores it."""
@@ -160,6 +164,7 @@ def choose(
         raise (*refusals, *refused, RequestError(f"{strategy}: expected at least one plan to choose from"))[0]
     told: list[tuple[str, Term]] = [("pipelines passed over", passed)] if passed else []
     told += [("pipelines refused", str(refusals[0]).splitlines()[-1].strip())] if refusals else []
+    told += [(UNCOUNTED, why) for why in dict.fromkeys(each.uncounted for each in pipelines) if why]
     return _told(strategy, outcomes, told)
 
 

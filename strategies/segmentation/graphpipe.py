@@ -6,7 +6,8 @@ stage  operators       processors   reads
 2      join, loss      p2           0 1       two deep: stage 0 and 1 have two micro-batches under way, not three
 
 Where processors, memories or links differ, each stage is given to a class of processors, at what it takes there and at
-the slowest link that one of them has.
+the slowest link that one of them has. Stages are looked for anew for each number of micro-batches, of which each takes
+something however small: where many kernels start, there is less room for other work.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from math import fsum
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
-from maniple.strategies.pipeline.branching import Kind, branchings
+from maniple.strategies.pipeline.branching import Kind, Load, branchings
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat
 from maniple.strategies.pipeline.operator_costs import costs_by_class
@@ -72,22 +73,22 @@ class GraphPipe(AbstractDirectStrategy):
             RequestError: none fits in memory, or the order that is asked for is not one of its stages.
         """
         fleet, model = Fleet.of(problem.machine), self._times or problem.costs
-        found = list(self._candidates(problem, _Rig.of(problem, model, fleet)))
+        rigs = [_Rig.of(problem, model, fleet, parts) for parts in micro_batch_counts(problem)]
+        found = [each for rig in rigs for each in self._candidates(problem, rig)]
         return choose(problem, self.name, found, [] if self._alone else rivals(problem, found))
 
     def _candidates(self, problem: Problem, rig: _Rig) -> Iterator[Finalist]:
-        """The pipelines on all processors and on half of them, in each order, with each number of micro-batches.
+        """The pipelines of so many micro-batches on all processors and on half of them, in each order.
 
         The stages that follow the branches, and those whose slowest is fastest: they may be deeper.
         """
         machine, count = problem.machine, len(problem.machine.processors)
-        level, counts = flat(machine, count), micro_batch_counts(problem)
-        kinds = rig.kinds(max(counts))
+        level, kinds, parts = flat(machine, count), rig.kinds(), rig.parts
         orders = EXPLORED if problem.order is None else (problem.order,)
         for replicate in (False, True) if self._replicate is None else (self._replicate,):
             for devices in dict.fromkeys((count, max(1, count // 2))):
                 found = branchings(rig.costs[0], kinds, devices, replicate=replicate)
-                for cuts, order, parts in product(dict.fromkeys((found[0], found[-1])), orders, counts):
+                for cuts, order in product(dict.fromkeys((found[0], found[-1])), orders):
                     given = Assumptions(order=assumed(order), micro_batches=parts)
                     # What stages hold the simulator says.
                     asked = SegmentationProblem(rig.costs[0], (level,), True, None, "latency", given)
@@ -100,25 +101,27 @@ class GraphPipe(AbstractDirectStrategy):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rig:
-    """A graph on the processors of a fleet.
+    """A graph on the processors of a fleet, in some micro-batches.
 
     Args:
         costs: what it takes on a processor of each class.
         fleet: the processors.
+        parts: how many micro-batches.
     """
 
     costs: tuple[CostGraph, ...]
     fleet: Fleet
+    parts: int
 
     @staticmethod
-    def of(problem: Problem, model: CostModel | None, fleet: Fleet) -> _Rig:
+    def of(problem: Problem, model: CostModel | None, fleet: Fleet, parts: int) -> _Rig:
         """The graph of a problem."""
-        return _Rig(costs_by_class(problem.graph, problem.machine, fleet, model), fleet)
+        return _Rig(costs_by_class(problem.graph, problem.machine, fleet, model, parts), fleet, parts)
 
-    def kinds(self, parts: int) -> tuple[Kind, ...]:
-        """The classes of processors, for stages that take so many micro-batches at most."""
+    def kinds(self) -> tuple[Kind, ...]:
+        """The classes of processors."""
         return tuple(
-            Kind(len(own), cache(partial(self._load_s, kind)), cache(partial(self._fits, kind, parts)))
+            Kind(len(own), cache(partial(self._load, kind)), cache(partial(self._fits, kind)))
             for kind, own in enumerate(self.fleet.classes)
         )
 
@@ -127,13 +130,13 @@ class _Rig:
         between = self.fleet.bandwidth
         return Level(len(self.fleet.classes[kind]), float(min(between[kind].min(), between[:, kind].min())))
 
-    def _load_s(self, kind: int, nodes: int) -> float:
-        return stage_s(self.costs[kind], self._level(kind), nodes)
+    def _load(self, kind: int, nodes: int) -> Load:
+        return stage_load(self.costs[kind], self._level(kind), self.parts, nodes)
 
-    def _fits(self, kind: int, parts: int, nodes: int) -> bool:
+    def _fits(self, kind: int, nodes: int) -> bool:
         """Whether a stage may fit in a processor: its weights, their gradients, and one micro-batch."""
         own = _own(self.costs[kind], nodes)
-        held = 2 * sum(node.parameter_bytes for node in own) + sum(node.stored_bytes for node in own) / parts
+        held = 2 * sum(node.parameter_bytes for node in own) + sum(node.stored_bytes for node in own) / self.parts
         return held <= self.fleet.held_bytes[kind]
 
     def segmentation(self, asked: SegmentationProblem, cuts: Sequence[Cut]) -> Segmentation:
@@ -143,7 +146,7 @@ class _Rig:
         for cut in cuts:
             costs, own = self.costs[cut.kind], _own(self.costs[cut.kind], cut.nodes)
             weights = fsum(node.parameter_bytes for node in own)
-            load = self._load_s(cut.kind, cut.nodes) / cut.replicas
+            load = self._load(cut.kind, cut.nodes).on(cut.replicas)
             load += synchronization_s(given, self._level(cut.kind), cut.replicas, 1, weights)
             held = asked.held_bytes(weights, fsum(node.stored_bytes for node in own), 0, cut.replicas)
             devices = tuple(free[cut.kind].pop(0) for _ in range(cut.replicas))
@@ -181,18 +184,20 @@ def sizes_sent(costs: CostGraph, nodes: int) -> list[int]:
     return [costs.nodes[node].activation_bytes for node in sent]
 
 
-def stage_s(costs: CostGraph, level: Level, nodes: int) -> float:
-    """Seconds of a mini-batch that a stage takes: its work, or what it sends or is sent, both ways.
+def stage_load(costs: CostGraph, level: Level, parts: int, nodes: int) -> Load:
+    """What a stage takes of a mini-batch: its work, and what it sends or is sent, both ways.
 
     Args:
         costs: the graph.
         level: the devices.
+        parts: how many micro-batches, each of which takes what it takes however small.
         nodes: of the stage, as bits.
     """
-    work = fsum(node.compute_s for node in _own(costs, nodes))
+    own = _own(costs, nodes)
+    work, started = fsum(node.compute_s for node in own), fsum(node.start_s for node in own)
     received = {a for a, b in costs.edges if nodes >> b & 1 and not nodes >> a & 1}
     sizes = sum(sizes_sent(costs, nodes)), sum(costs.nodes[node].activation_bytes for node in received)
-    return max(work, *(transfer_s(Assumptions(), level, 1, size) for size in sizes))
+    return Load(work - started, parts * started, max(transfer_s(Assumptions(), level, 1, size) for size in sizes))
 
 
 def filled_s(costs: CostGraph, stages: Sequence[Stage], times: Sequence[StageTimes]) -> float:

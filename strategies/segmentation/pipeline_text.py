@@ -58,6 +58,7 @@ def document(problem: SegmentationProblem, found: Segmentation, search_s: float)
         "balance": found.balance,
         "search_s": search_s,
         "assumptions": asdict(problem.assumptions),
+        "uncounted": problem.graph.uncounted or None,
     }
 
 
@@ -81,7 +82,7 @@ def text(problem: SegmentationProblem, found: Segmentation, search_s: float) -> 
             )
         )
     known = "exact" if found.exact else f"at most {found.gap:.2%} above the least"
-    what = "bottleneck" if problem.goal == "throughput" else "latency"
+    what, why = "bottleneck" if problem.goal == "throughput" else "latency", problem.graph.uncounted
     return "\n".join(
         [
             table(rows),
@@ -90,6 +91,7 @@ def text(problem: SegmentationProblem, found: Segmentation, search_s: float) -> 
             "",
             f"{what} {found.value_s:.6f} s per mini-batch ({known}); lower bound {found.lower_bound_s:.6f} s",
             f"{found.states} states, searched in {search_s:.3f} s; worst stage over mean: {found.balance:.3f}",
+            *([f"each micro-batch was counted to add starts of kernels alone: {why}"] if why else []),
         ]
     )
 

@@ -89,6 +89,7 @@ def finalist(
         pipeline_s(times, given.order, parts, given.transfers),
         bound_s,
         told,
+        asked.graph.uncounted,
     )
 
 

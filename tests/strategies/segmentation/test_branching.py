@@ -14,7 +14,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.pipeline import branching as module
-from maniple.strategies.pipeline.branching import Cut, Kind, branching, branchings
+from maniple.strategies.pipeline.branching import Cut, Kind, Load, branching, branchings
 from maniple.strategies.pipeline.cost_graph import CostGraph, CostNode
 from maniple.strategies.pipeline.linear_order import Block, mask_of, series
 from maniple.strategies.segmentation.graphpipe import GraphPipe
@@ -73,7 +73,7 @@ def load(graph: CostGraph, mask: int) -> float:
 
 def alike(graph: CostGraph, count: int, factor: float = 1.0, most: float = inf) -> Kind:
     """So many devices that take longer by a factor, and have room for so much work."""
-    return Kind(count, lambda mask: factor * load(graph, mask), lambda mask: load(graph, mask) <= most)
+    return Kind(count, lambda mask: Load(factor * load(graph, mask)), lambda mask: load(graph, mask) <= most)
 
 
 def test_a_graph_falls_apart_into_rows_and_branches() -> None:
@@ -175,26 +175,32 @@ def test_unequal_devices_take_stages_as_well_as_in_any_match(few: bool, monkeypa
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_stages_send_counts_whatever_they_read_from(seed: int) -> None:
-    """With transfers and replicas: the least of all stages in no circle, each shared by so many of one kind."""
+    """With transfers, starts and replicas: the least of all stages in no circle, each shared by so many of one kind."""
     chance = random.Random(seed)
     graph = towers(chance)
-    sizes = [chance.randint(0, 12) for _ in graph.nodes]
+    sizes, starts = ([chance.randint(0, most) for _ in graph.nodes] for most in (12, 3))
 
-    def busy(mask: int) -> float:
+    def busy(mask: int, factor: int) -> Load:
         sent = {a for a, b in graph.edges if mask >> a & 1 and not mask >> b & 1}
         came = {a for a, b in graph.edges if mask >> b & 1 and not mask >> a & 1}
-        return max(load(graph, mask), *(float(sum(sizes[node] for node in each)) for each in (sent, came)))
+        moved = max(sum(sizes[node] for node in each) for each in (sent, came))
+        started = sum(starts[node] for node in nodes_of(Cut(mask, 1)))
+        return Load(factor * load(graph, mask), factor * started, factor * moved)
 
-    kinds = [Kind(2, busy, lambda _: True), Kind(1, lambda mask: 2 * busy(mask), lambda _: True)]
+    def took(mask: int, kind: int, replicas: int) -> float:
+        work, started, moved = busy(mask, kind + 1)
+        return max(work / replicas + started, moved / replicas)
+
+    kinds = [Kind(2 - kind, lambda mask, kind=kind: busy(mask, kind + 1), lambda _: True) for kind in range(2)]  # type: ignore[misc]
     cuts = branching(graph, kinds, replicate=True)
     least = inf
     for ways in partitions(list(range(len(graph.nodes))), 3):
         if is_ordered(graph, ways):
-            loads = [busy(sum(1 << node for node in group)) for group in ways]
+            masks = [sum(1 << node for node in group) for group in ways]
             for on in product(((0, 1), (0, 2), (1, 1)), repeat=len(ways)):
                 if all(sum(r for kind, r in on if kind == own) <= kinds[own].count for own in (0, 1)):
-                    least = min(least, max(took * (1 + kind) / r for took, (kind, r) in zip(loads, on, strict=True)))
-    assert max(kinds[cut.kind].load_s(cut.nodes) / cut.replicas for cut in cuts) == pytest.approx(least)
+                    least = min(least, max(took(mask, *where) for mask, where in zip(masks, on, strict=True)))
+    assert max(took(cut.nodes, cut.kind, cut.replicas) for cut in cuts) == pytest.approx(least)
 
 
 def nodes_of(cut: Cut) -> list[int]:
@@ -226,6 +232,29 @@ def test_graphpipe_gives_the_fast_processor_more_wherever_it_is(fast: int) -> No
     found, other = (Simulation(g, machine, each).makespan_ns for each in (plan, replace(equal, machine="")))
     assert plan.predicted.step_s == pytest.approx(found / 1e9)
     assert found < 0.8 * other
+
+
+@pytest.mark.simulator
+def test_starts_of_kernels_count_once_for_each_micro_batch() -> None:
+    """Sixteen small operators are a fifth of the mini-batch whole, and of 8 micro-batches half: they have a stage.
+
+    What the stages are counted to take is what the simulator has their processors compute.
+    """
+    g = Graph("small and large")
+    h = g.input("x", (8192, 16))
+    for _ in range(16):
+        h = g.relu(h)
+    for _ in range(4):
+        h = g.linear(h, 256)
+    g.loss(g.mse_loss(h, g.input("y", (8192, 256))))
+    machine = Machine.preset("p100x2")
+    plan = GraphPipe(replicate=False, alone=True).plan(Problem(g, machine, order="gpipe", micro_batches=8))
+    spans = [s for s in Simulation(g, machine, plan).timeline().spans if s.category in {"task", "fold"}]
+    spans = [span for span in spans if ".input" not in span.name and ".fetch" not in span.name]
+    computed = [sum(s.end_ns - s.start_ns for s in spans if s.rank == rank) / 1e9 for rank in range(2)]
+    bound_s = float(str(dict(dict(plan.explanation)[""])["bound_s"]))
+    assert abs(bound_s - max(computed)) <= 3 * machine.processor(0).launch_s
+    assert max(computed) < 1.5 * min(computed)
 
 
 def test_replicas_share_what_one_device_cannot_take_in_time() -> None:

@@ -14,7 +14,7 @@ from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.named.data_parallel import DataParallel
 from maniple.strategies.segmentation.antichain import Antichain
 from maniple.strategies.segmentation.bapipe import BaPipe
-from maniple.strategies.segmentation.finalists import TRIED, Finalist, choose, micro_batch_counts, rivals
+from maniple.strategies.segmentation.finalists import TRIED, UNCOUNTED, Finalist, choose, micro_batch_counts, rivals
 from maniple.strategies.segmentation.graphpipe import GraphPipe
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -55,6 +55,17 @@ def test_a_pipeline_that_is_chosen_is_never_slower_than_a_plan_without_one(
     chosen = graph.batch == 8
     assert (plan.pipeline is not None) == chosen
     assert ("micro-batches" in told(plan)) == chosen
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_an_explanation_says_where_micro_batches_were_not_counted_as_they_run(*, norm: bool) -> None:
+    """Whatever is chosen: no micro-batch goes through an exact batch norm before all others have come to it."""
+    g = Graph("norm" if norm else "none")
+    h = g.linear(g.input("x", (8, 64)), 64)
+    h = g.relu(g.batch_norm(h) if norm else h)
+    g.loss(g.cross_entropy(g.linear(h, 3), g.input("y", (8,), dtype="int64")))
+    why = str(told(Antichain(replicate=False).plan(Problem(g, Machine.preset("cpu:2x1")))).get(UNCOUNTED, ""))
+    assert ("statistics over the whole batch" in why) == bool(why) == norm
 
 
 def test_what_is_asked_for_is_kept_and_the_rest_explored() -> None:
