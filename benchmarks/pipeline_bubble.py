@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from maniple.runtime.observe.timeline import Timeline
+    from maniple.strategies.pipeline.stage_costs import Order
 
 STAGES = 2
 OPTIMIZER = mp.SGD(lr=0.01, momentum=0.9)
 NAMES = ("cnn", "mlp", "lstm", "gpt")
-ORDERS = ("gpipe", "1f1b")
+ORDERS: tuple[Order, ...] = ("gpipe", "1f1b")
 Body = tuple[int, str]
 """A rank, and what it runs."""
 

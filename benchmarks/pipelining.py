@@ -2,16 +2,11 @@
 
     python benchmarks/pipelining.py                    all models; writes the table into docs/explanation/pipelines.md
     python benchmarks/pipelining.py --print mlp gpt    some, and prints their rows alone
-    python benchmarks/pipelining.py --chosen           a pipeline that a search chose, beside the best plan without one
 
 Sides take turns on two processes of one core each, a few steps at a time, and every figure is a median over rounds. Two
 stages are one for each process; four are two for each, in turn or in a V as the order has it. Beside them is Maniple on
 one process of one core, from which follows what the order allows: two balanced stages and m micro-batches take
 (m + 1) / 2m of it. An order in which torch fails has what torch said in its row, and the others race.
-
-`--chosen` has four LSTM layers, 1024 wide: what `antichain` chooses for two processes of one host, by what tasks take
-on them, those of micro-batches among them, beside the best plan without a pipeline, the one that it simulated fastest
-of those.
 """
 
 from __future__ import annotations
@@ -26,24 +21,19 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import torch
 import torch.distributed as dist
-from pipeline_search import layers
 from training import torch_modes
 from training.models import RACES, Race
 from training.torch_modes import RATE, Step
 
 import maniple as mp
-from maniple.costs import NamedCosts
-from maniple.found_plans import Found, find_on_rank_0
 from maniple.runtime.control.world import World
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.strategy import Problem
-from maniple.strategies.segmentation.antichain import Antichain
-from maniple.strategies.segmentation.finalists import TRIED, micro_batch_counts, rivals
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "pipelines.md"
 BEGIN, END = "<!-- benchmarks/pipelining.py: begin -->", "<!-- benchmarks/pipelining.py: end -->"
@@ -56,9 +46,6 @@ OURS = {"zbv": "v_zb"}
 """What orders of torch's are called here, where that is another name."""
 OPTIMIZER = mp.SGD(lr=RATE, momentum=0.9)
 NAMES = ("cnn", "mlp", "lstm", "gpt")
-LAYERS, BATCH, WIDTH, STEPS = 4, 16, 1024, 8
-"""LSTM layers, samples of a step, features, and places of a sample."""
-CHOSEN_HEAD = "| model | plan | simulated ms | ms | of the best without a pipeline |\n|---|---|---|---|---|"
 
 
 def pipeline_plan(race: Race, graph: mp.Graph, machine: mp.Machine, stages: int, order: str, parts: int) -> mp.Plan:
@@ -127,53 +114,8 @@ def be(name: str, stages: int, options: dict[str, Any]) -> tuple[dict[str, list[
     return found, failed
 
 
-def found_here(graph: mp.Graph, machine: mp.Machine) -> Found:
-    """The pipeline that a search chooses, and the best plan without one, by what their tasks take here."""
-    asked = Problem(graph, machine, optimizer=OPTIMIZER)
-    costs = NamedCosts("measured", graph, machine, micro_batch_counts(asked)).survey()
-    problem = replace(asked, costs=costs)
-    plan = Antichain().plan(problem)
-    told = dict(dict(plan.explanation)[""])
-    whole = {rival.name: rival.plan for rival in rivals(problem, []) if TRIED + rival.name in told}
-    best = min(whole, key=lambda name: float(str(told[TRIED + name])))
-    return Found(plan, (replace(whole[best], strategy=best),))
-
-
-def chosen(options: dict[str, Any]) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Be a process of the race of a pipeline that a search chose: what sides took, and what they were predicted to."""
-    torch.set_num_threads(1)
-    world, graph, machine = mp.world(), layers(LAYERS, BATCH, WIDTH, STEPS), mp.Machine.detect()
-    found = find_on_rank_0("pipelining.py", lambda: found_here(graph, machine), "time")
-    plan, (best,) = cast("mp.Plan", found.answer), found.racers
-    told = dict(dict(plan.explanation)[""])
-    plans = {str(told["found by"]): plan, best.strategy: best}
-    x, y = (torch.randn(BATCH, STEPS, WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-
-    def meet(number: int) -> int:
-        return int(world.control.gather(str(number).encode())[0])
-
-    with ExitStack() as trainers:
-        sides: dict[str, Step] = {}
-        for name, each in plans.items():
-            trainer = trainers.enter_context(mp.Trainer(graph, each, optimizer=OPTIMIZER))
-            sides[name] = lambda trainer=trainer: trainer.step(x, y)  # type: ignore[misc]
-        times = torch_modes.race_of(sides, options["rounds"], options["seconds"], meet)
-    return times, {name: 1e3 * float(str(told[TRIED + name])) for name in plans}
-
-
-def chosen_rows(times: dict[str, list[float]], predicted: dict[str, float]) -> list[str]:
-    """A row for the plan that was chosen, and one for the best without a pipeline."""
-    *_, best = times
-    lines = []
-    for name, own in times.items():
-        ratio = statistics.median(a / b for a, b in zip(times[best], own, strict=True))
-        told = f"{predicted[name]:.1f} | {statistics.median(own):.1f} | {ratio:.2f}"
-        lines.append(f"| {LAYERS} LSTM layers, {WIDTH} wide, {BATCH} x {STEPS} | {name} | {told} |")
-    return lines
-
-
 def raced(name: str, stages: int, options: dict[str, Any]) -> Any:
-    """Start the processes of one race, and read what the first found; no name is the pipeline that a search chose."""
+    """Start the processes of one race, and read what the first found."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "found.json"
         told = {**options, "port": free_port()}
@@ -216,21 +158,14 @@ def rows(name: str, stages: int, parts: int, times: dict[str, list[float]], fail
 @click.option("--seconds", default=1.0, show_default=True, help="how long a turn takes at least")
 @click.option("--stages", type=click.Choice(["2", "4"]), help="two or four stages alone")
 @click.option("--print", "alone", is_flag=True, help="print the rows and leave the page as it is")
-@click.option("--chosen", "search", is_flag=True, help="race the pipeline that a search chose")
 @click.option("--be", "told", hidden=True, help="be a process of a race")
 @click.option("--target", hidden=True, help="where that tells what it found")
-def main(
-    names: tuple[str, ...], told: str | None, target: str | None, *, alone: bool, search: bool, **options: Any
-) -> None:
+def main(names: tuple[str, ...], told: str | None, target: str | None, *, alone: bool, **options: Any) -> None:
     """Measure, and write the table between its marks on the page."""
     if told is not None and target is not None:
-        name, count, given = json.loads(told)
-        found = be(name, count, given) if name else chosen(given)
+        found = be(*json.loads(told))
         if mp.world().rank == 0:
             Path(target).write_text(json.dumps(found))
-        return
-    if search:
-        print(CHOSEN_HEAD, *chosen_rows(*raced("", 2, options)), sep="\n")
         return
     lines = [HEAD]
     print(HEAD)
