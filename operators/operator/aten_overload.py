@@ -47,9 +47,26 @@ def overload(name: str) -> Callable[..., object]:
         RequestError: torch has none of that name.
     """
     packet, _, chosen = name.partition(".")
-    found: Callable[..., object] | None = getattr(getattr(_aten, packet, None), chosen or "default", None)
-    if found is None:
+    found: object = getattr(getattr(_aten, packet, None), chosen or "default", None)
+    if not isinstance(found, torch_internals.Overload):  # also what Python has of the names: __class__, __setattr__
         raise RequestError(f"torch {torch.__version__} has no operator aten.{name}")
+    return cast("Callable[..., object]", found)
+
+
+@cache
+def calculation(name: str) -> Callable[..., object]:
+    """The operator of that name, if it makes tensors and does nothing else: whoever writes a graph's file names it.
+
+    Raises:
+        RequestError: torch has none of that name, or it writes to an argument, opens a file (``from_file``, ``save``),
+            or gives what is no tensor.
+    """
+    found = overload(name)
+    declared = torch_internals.schema_of(found)
+    takes, gives = ([str(each.type) for each in part] for part in (declared.arguments, declared.returns))
+    reads = "str" not in takes or any("Tensor" in kind for kind in takes)
+    if declared.is_mutable or not reads or not gives or any("Tensor" not in kind for kind in gives):
+        raise RequestError(f"aten.{name}: expected an operator that makes tensors, writes to none and opens no file")
     return found
 
 

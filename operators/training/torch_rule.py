@@ -234,7 +234,10 @@ def _keep(state: Mapping[str, Any], names: Sequence[str], places: Sequence[Tenso
 def _made(kind: str, options: tuple[tuple[str, Any], ...], held: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
     import torch
 
-    found: torch.optim.Optimizer = getattr(torch.optim, kind)(held, **dict(options))
+    theirs = getattr(torch.optim, kind, None)
+    if not (isinstance(theirs, type) and issubclass(theirs, torch.optim.Optimizer)):
+        raise RequestError(f"optimizer: expected a class of torch.optim, got {kind}")
+    found: torch.optim.Optimizer = theirs(held, **dict(options))
     return found
 
 

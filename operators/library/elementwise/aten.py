@@ -231,8 +231,8 @@ def _target(name: str) -> Callable[..., object]:
     """The operator of that name, found when it is called: planning does not need torch."""
 
     def call(*args: object, **kwargs: object) -> object:
-        from maniple.operators.operator.aten_overload import overload
+        from maniple.operators.operator.aten_overload import calculation
 
-        return overload(name)(*args, **kwargs)
+        return calculation(name)(*args, **kwargs)
 
     return call
