@@ -79,7 +79,7 @@ class AbstractFileSystem(ABC):
                 self.close(file)
             self.rename(partial, path)
             self.sync_folder(path.parent)
-        except OSError:
+        except BaseException:  # also of what gives the pieces, and an interrupt
             self._forget(partial)
             raise
 

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from maniple.process import file_system
+from maniple.process.error import RequestError
 from maniple.process.file_system import DIRECT, PARTIAL, STAGE, Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 EDGES = (0, 1, 4095, 4096, STAGE - 1, STAGE, STAGE + 1, 2 * STAGE, 3 * STAGE + 5)
@@ -33,6 +34,19 @@ def test_a_file_holds_its_pieces_in_order(tmp_path: Path, sizes: list[int]) -> N
     Disk().write_beside(tmp_path / "file", map(memoryview, pieces))
     assert (tmp_path / "file").read_bytes() == b"".join(pieces)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("fault", [OSError("no room"), RequestError("a file is damaged"), KeyboardInterrupt()])
+def test_nothing_is_left_of_a_file_whose_pieces_end_in_a_fault(tmp_path: Path, fault: BaseException) -> None:
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(some_bytes(STAGE))
+        raise fault
+
+    (tmp_path / "file").write_bytes(b"before")
+    with pytest.raises(type(fault)):
+        Disk().write_beside(tmp_path / "file", pieces())
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"before"
 
 
 def of_direct_writes(took: Callable[[int, memoryview], int]) -> Callable[[int, memoryview], int]:
