@@ -1,4 +1,4 @@
-"""Forward's state: what a module's forward keeps in plain attributes for its next call, and a graph does not have.
+"""Forward's state: what a module's forward changes besides its buffers, in itself or in Python, and no graph has.
 
 | forward | keeps | an import |
 |---|---|---|
@@ -6,6 +6,7 @@
 | ``self.calls += 1`` | a number that nothing computes with | tells it |
 | ``self.calls += 1; return x / self.calls`` | a number | refuses: the next call computes something else |
 | ``h = h + self.last; self.last = h.detach()`` | a tensor | refuses |
+| ``if random.random() < 0.5``, ``numpy.random.rand()`` | the place in Python's or numpy's random numbers | refuses |
 
 Which of these it is shows a second call on tensors without values: what depends on inputs, parameters, buffers or
 chance is the same operators with the same numbers, or it is not.
@@ -13,6 +14,8 @@ chance is the same operators with the same numbers, or it is not.
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
@@ -129,6 +132,36 @@ class _Record(DispatchMode):
             return leaf
         _, origin = self._others.get(id(leaf), (leaf, ""))
         return origin if origin and id(leaf) not in self._reached else tuple(leaf.shape)
+
+
+@contextmanager
+def undrawn(name: str) -> Iterator[None]:
+    """A stretch in which a module's forward draws no numbers but torch's: these would be one graph's for good.
+
+    Args:
+        name: What messages call the module.
+
+    Raises:
+        RequestError: It drew some of Python's or numpy's.
+    """
+    before = _places()
+    yield
+    for owner, place in _places().items():
+        if before.get(owner, place) != place:
+            raise RequestError(
+                f"from_torch: {name}: forward draws numbers of {owner}, and a graph would have the same ones in every "
+                "step; draw them by torch (torch.rand), or before the step, and pass them as input"
+            )
+
+
+def _places() -> dict[str, object]:
+    """Where Python's random numbers are, and numpy's, if it was imported."""
+    found: dict[str, object] = {"Python's random": random.getstate()}
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        found["numpy.random"] = [str(part) for part in numpy.random.get_state()[2:]]
+        found["numpy.random"] += [numpy.random.get_state()[1].tobytes()]
+    return found
 
 
 @contextmanager

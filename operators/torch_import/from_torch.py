@@ -181,7 +181,10 @@ class _Import:
                 case InputKind.CONSTANT_TENSOR:
                     values[node] = constants.values_of(node, str(spec.target))
                 case _:
-                    raise RequestError(f"from_torch: {self.request.name} takes a {spec.kind.name}, which is no tensor")
+                    raise RequestError(
+                        f"from_torch: {self.request.name} uses '{target}', a {spec.kind.name}, which is no tensor (a "
+                        "torch.Generator is one); do without it, or compute what it gives before the step"
+                    )
         self.closed = tuple(constants.closed)
         return values, state, handles
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from maniple.operators.graph.arguments import Arguments
 from maniple.operators.graph.nesting import check_plain, leaves, rebuilt, tensors
 from maniple.operators.torch_import.closure import Untrained, attributes
-from maniple.operators.torch_import.forward_state import changed, plain_attributes
+from maniple.operators.torch_import.forward_state import changed, plain_attributes, undrawn
 from maniple.operators.torch_import.hooks import Unhooked, check_gradients, check_hooks
 from maniple.operators.torch_import.substitution import Substitution, counted_norms
 from maniple.process.error import RequestError
@@ -173,7 +173,13 @@ class Step(nn.Module):
 
         before, buffers = dict(attributes(self.module)), dict(self.module.named_buffers())
         held = plain_attributes(self.module)
-        with Untrained(request.name, before), Unhooked(), Substitution(), counted_norms(self.module):
+        with (
+            Untrained(request.name, before),
+            Unhooked(),
+            Substitution(),
+            counted_norms(self.module),
+            undrawn(request.name),
+        ):
             arguments = dict(zip(request.accepted, fill(request.given).values(), strict=True))
             output = _call(self.module, self.module.forward, arguments, by_place=request.by_place)
             named = _name_outputs(output)

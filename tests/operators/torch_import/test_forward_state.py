@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -117,6 +119,20 @@ def test_what_no_call_computes_with_is_told(
     assert isinstance(module.mean, Tensor)
     assert not module.mean.any()
     assert [each.name for each in graph.inputs] == ["x"]
+
+
+def skipped(module: Keeping, h: Tensor) -> Tensor:
+    return h if random.random() < 0.5 else 2 * h
+
+
+def scaled(module: Keeping, h: Tensor) -> Tensor:
+    return h * float(np.random.rand())  # noqa: NPY002
+
+
+@pytest.mark.parametrize(("keep", "owner"), [(skipped, "Python's random"), (scaled, "numpy.random")])
+def test_numbers_that_torch_does_not_draw_are_refused(keep: Callable[..., Tensor], owner: str) -> None:
+    with pytest.raises(RequestError, match=rf"forward draws numbers of {owner}.*torch\.rand"):
+        mp.from_torch(Keeping(keep), (torch.zeros(4, 3),))
 
 
 def test_a_module_that_keeps_nothing_is_called_once(capsys: pytest.CaptureFixture[str]) -> None:
