@@ -64,8 +64,14 @@ def check_copy(source: Region | PartitionedRegion, target: Region | PartitionedR
     """Refuse a copy between regions that differ.
 
     Raises:
-        RequestError: only one of them is partitioned, or their shapes differ.
+        RequestError: only one of them is partitioned, their shapes differ, one has several fields, or the target's type
+            has no place for what the source's may hold, such as fractions.
     """
+    here, there = (
+        (side.region if isinstance(side, PartitionedRegion) else side).logical.dtype for side in (source, target)
+    )
+    if not torch.can_cast(torch_dtype(here), torch_dtype(there)):
+        raise RequestError(f"copy: {there} cannot hold what {here} may; round or compare in a task of your own")
     if isinstance(source, PartitionedRegion) and isinstance(target, PartitionedRegion):
         shapes = [[tile.shape for tile in side.partition.tiles] for side in (source, target)]
         if source.projection is None and target.projection is None and shapes[0] != shapes[1]:

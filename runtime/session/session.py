@@ -172,7 +172,7 @@ class Session:
         """Copy a region, or tile by tile where both are partitioned; shapes must agree.
 
         Raises:
-            RequestError: only one of them is partitioned, or their shapes differ.
+            RequestError: only one of them is partitioned, or their shapes differ, or their types in what they can hold.
         """
         check_copy(source, target)
         if isinstance(target, PartitionedRegion):
