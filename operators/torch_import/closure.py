@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -38,6 +38,19 @@ def preserve(values: Iterable[Tensor]) -> Iterator[None]:
             for value, old in before:
                 if not torch.equal(value, old):
                     value.copy_(old)
+
+
+@contextmanager
+def in_modes(modes: Sequence[tuple[nn.Module, bool]]) -> Iterator[None]:
+    """A stretch in which modules are in training, or are not, as they were; afterwards they are as they are."""
+    now = [(part, part.training) for part, _ in modes]
+    try:
+        for part, mode in modes:
+            part.training = mode  # not train(), which changes the modules inside
+        yield
+    finally:
+        for part, mode in now:
+            part.training = mode
 
 
 @final

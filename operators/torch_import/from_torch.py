@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor as Values
@@ -16,7 +16,7 @@ from maniple.operators.graph.graph import Graph
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.torch_import.autocast_region import widen
 from maniple.operators.torch_import.capture import capture
-from maniple.operators.torch_import.closure import attributes, preserve
+from maniple.operators.torch_import.closure import attributes, in_modes, preserve
 from maniple.operators.torch_import.constants import Constants, is_written
 from maniple.operators.torch_import.exported_call import Known
 from maniple.operators.torch_import.handler_table import handler
@@ -108,11 +108,16 @@ class _Import:
         request: What is imported.
         name: Of the graph.
         closed: The constants that the module takes from elsewhere, as messages say it.
+        modes: In which the module and those inside are imported, whatever became of them since the first time.
     """
 
     request: Request
     name: str
     closed: tuple[str, ...] = ()
+    modes: tuple[tuple[nn.Module, bool], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.modes = tuple((part, part.training) for part in self.request.module.modules())
 
     def graph(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Graph, dict[str, Values]]:
         """The graph for examples of some shapes, and the constants in it.
@@ -123,7 +128,7 @@ class _Import:
         examples = tuple(
             value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True)
         )
-        with _ONE_AT_A_TIME, pause_gc():
+        with _ONE_AT_A_TIME, in_modes(self.modes), pause_gc():
             return self._graph(examples)
 
     def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:

@@ -313,3 +313,14 @@ class Frozen(nn.Module):
 def test_a_norm_by_running_statistics_may_stand_beside_writes() -> None:
     torch.manual_seed(0)
     assert check(Frozen().double(), inputs("x")).opaque == ()
+
+
+def test_another_batch_is_imported_in_the_modes_of_the_first() -> None:
+    """Whoever evaluates the module itself between steps has it out of training when a smaller batch comes."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.BatchNorm1d(4).eval())
+    x, loss = torch.zeros(6, 4), F.mse_loss
+    first, other = (mp.from_torch(module, (x,), loss=loss, targets=(x,)) for _ in range(2))
+    expected = first.with_batch(3).fingerprint()
+    module.eval()
+    assert other.with_batch(3).fingerprint() == expected
+    assert not any(part.training for part in module.modules())
