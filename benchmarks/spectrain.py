@@ -3,7 +3,7 @@
     python benchmarks/spectrain.py train OUT.jsonl            every run that OUT lacks; the same command goes on
     python benchmarks/spectrain.py train OUT.jsonl --table    prints what OUT has, mean and spread over seeds
     python benchmarks/spectrain.py train OUT.jsonl --write    puts that into docs/explanation/pipelines.md
-    python benchmarks/spectrain.py speed                      prints the simulated table; nothing is timed
+    python benchmarks/spectrain.py speed [--machine pcie]     prints the simulated table; nothing is timed
 
 `train` has two tasks, from what is at hand: scikit-learn's digits, and the next byte of the text of Python's standard
 library. Their networks are rows of residual blocks, a stage each. All runs of a task and a rate have the same batches
@@ -27,6 +27,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from pipeline_speed_ups import cluster
 
 import maniple as mp
 from maniple.models import model
@@ -264,11 +265,13 @@ def main() -> int:
     training.add_argument("--table", action="store_true", help="print what there is, and run nothing")
     training.add_argument("--write", action="store_true", help="put what there is into the page, and run nothing")
     simulated = commands.add_parser("speed")
-    simulated.add_argument("--machine", default="p100x4")
+    simulated.add_argument("--machine", default="p100x4", help="a preset, or four V100s joined by pcie or ethernet")
     simulated.add_argument("--models", nargs="+", default=list(MODELS))
     given = parser.parse_args()
     if given.command == "speed":
-        for line in speed(mp.Machine.preset(given.machine), given.models):
+        joined = given.machine in {"pcie", "ethernet"}
+        machine = cluster(given.machine, 4) if joined else mp.Machine.preset(given.machine)
+        for line in speed(machine, given.models):
             print(line, flush=True)
         return 0
     found = done(given.out)
