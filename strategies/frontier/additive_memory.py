@@ -85,7 +85,7 @@ class AdditiveMemory:
         placed, node = self._operators.place(number, choice), self._nodes[number]
         total = np.zeros(self._memories)
         for tensor, home in homes:
-            total += self._weight_bytes(tensor, node.operands.index(tensor), placed, home)
+            total += self._own_weight_bytes(tensor, node.operands.index(tensor), placed, home)
         for layout, uses in (*placed.inside, *(() if again else (*placed.saved, *placed.values))):
             total += layout[1] * self._instances(uses)
         for place, result in enumerate(node.results):
@@ -115,7 +115,7 @@ class AdditiveMemory:
         forms, node = self._tables.forms(number), self._nodes[number]
         total = np.zeros((count, self._memories))
         for tensor, home in homes:
-            total += self._all_weight_bytes(number, tensor, home)
+            total += self.weight_bytes(number, tensor, home)
         for form in forms:
             for layout, uses in form.inside:
                 total += layout[1] * self._all_instances(uses, count)
@@ -162,22 +162,21 @@ class AdditiveMemory:
             found += self._flying * self._itemsize(tensor) * _growths(made, read)
         return found
 
-    def received_bytes(self, writer: int, reader: int) -> npt.NDArray[np.int64]:
-        """The bytes of what a reader has of another stage's operator, and of its gradient there, by choice of it.
+    def received_bytes(self, reader: int, operand: int) -> npt.NDArray[np.int64]:
+        """The bytes of an operand that another stage has made, as its reader has it, by choice.
 
         Args:
-            writer: what makes something, on other processors.
             reader: what reads it.
+            operand: its place among the reader's operands.
         """
-        found = np.zeros(self._tables.count(reader), dtype=np.int64)
-        for _, operand, _ in self._operators.ends(writer, reader):
-            tensor = self._nodes[reader].operands[operand]
-            if tensor is not None:
-                read = _volumes(self._hulls_at(reader, ("value", "operand", operand))).max(axis=1)
-                found += self._flying * self._itemsize(tensor) * read.astype(np.int64)
+        read = _volumes(self._hulls_at(reader, ("value", "operand", operand))).max(axis=1)
+        itemsize = self._tables.operators.layout_at(reader, ("value", "operand", operand))[1]
+        found: npt.NDArray[np.int64] = self._flying * itemsize * read.astype(np.int64)
         return found
 
-    def _weight_bytes(self, tensor: int, place: int, placed: Placed, home: HomeBoxes | None) -> npt.NDArray[np.float64]:
+    def _own_weight_bytes(
+        self, tensor: int, place: int, placed: Placed, home: HomeBoxes | None
+    ) -> npt.NDArray[np.float64]:
         """By memory this user's equal part of a weight: its value, its gradient, and what an optimizer keeps."""
         itemsize, sharing = self._itemsize(tensor), self._operators.sharing(tensor)
         held = [] if home is None else [(home.held[:, 0], home.held)]
@@ -192,8 +191,14 @@ class AdditiveMemory:
         found: npt.NDArray[np.float64] = itemsize * total / sharing
         return found
 
-    def _all_weight_bytes(self, number: int, tensor: int, home: HomeTable | None) -> npt.NDArray[np.float64]:
-        """By choice and memory this user's equal part of a weight."""
+    def weight_bytes(self, number: int, tensor: int, home: HomeTable | None) -> npt.NDArray[np.float64]:
+        """By choice and memory this user's equal part of a weight.
+
+        Args:
+            number: the operator that uses it.
+            tensor: the weight.
+            home: where it lives under each choice; None: nothing is counted but what is used.
+        """
         forms, count = self._tables.forms(number), self._tables.count(number)
         place, itemsize = self._nodes[number].operands.index(tensor), self._itemsize(tensor)
         held = [] if home is None else [home.blocks]

@@ -153,7 +153,7 @@ class Terms:
     def __init__(self, cost: AdditiveCost, may: Sequence[bool], turns: Turns = ONCE) -> None:
         self.cost, self.memory = cost, AdditiveMemory(cost.tables, turns.flying)
         self.prices = OwnPrices(cost, self.memory, turns)
-        self._may, self._turns = may, turns
+        self._may, self.turns = may, turns
         self._own: dict[object, Term] = {}
         self._edges: dict[object, Term] = {}
         self._own_ticks: dict[object, npt.NDArray[np.int64]] = {}
@@ -171,7 +171,7 @@ class Terms:
         seconds = self.cost.edge(*pair)
         # The cost's table stays, so its identity tells alike edges.
         if id(seconds) not in self._edge_ticks:
-            self._edge_ticks[id(seconds)] = np.rint(seconds / NS * self._turns.rounds).astype(np.int64)
+            self._edge_ticks[id(seconds)] = np.rint(seconds / NS * self.turns.rounds).astype(np.int64)
         return self._edge_ticks[id(seconds)]
 
     def own(self, number: int) -> Term:
@@ -193,11 +193,11 @@ class Terms:
     def _with_again(self, kept: Term, number: int) -> Term:
         """The bytes and nanoseconds of an operator whose results may be computed again."""
         size = self.prices.sizes(number, again=True)
-        more = np.rint(self.cost.tables.again_ns(number) * self._turns.rounds).astype(np.int64)
+        more = np.rint(self.cost.tables.again_ns(number) * self.turns.rounds).astype(np.int64)
         return np.concatenate([kept[0], size]), np.concatenate([kept[1], kept[1] + more[:, None]])
 
     def _edge(self, writer: int, reader: int) -> Term:
-        cost, rounds = self.cost, self._turns.rounds
+        cost, rounds = self.cost, self.turns.rounds
         size = self.memory.edge_bytes(writer, reader)
         tick = self.edge_ticks((writer, reader))
         if self._may[writer]:

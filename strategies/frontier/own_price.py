@@ -171,10 +171,17 @@ class OwnPrices:
         """By choice what a weight moves between a home and its user, and its update: this user's equal part of it."""
         key = number, tensor, home
         if key not in self._synchronised:
-            self._synchronised[key] = self._synchronise_ns(number, tensor, self.homes(number, tensor)[home])
+            self._synchronised[key] = self.synchronised_ns(number, tensor, self.homes(number, tensor)[home])
         return self._synchronised[key]
 
-    def _synchronise_ns(self, number: int, tensor: int, home: HomeTable) -> Rates:
+    def synchronised_ns(self, number: int, tensor: int, home: HomeTable) -> Rates:
+        """By choice what a weight moves between where it lives and its user, and its update: this user's equal part.
+
+        Args:
+            number: the operator that uses it.
+            tensor: the weight.
+            home: where it lives under each choice.
+        """
         node, tables = self._plan_free.nodes[number], self._tables
         value: End = ("value", "operand", node.operands.index(tensor))
         gradient: End = ("gradient", "operand", value[2])

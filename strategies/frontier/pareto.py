@@ -241,8 +241,8 @@ def undominated_points(points: Sequence[Found | Staged]) -> tuple[Found | Staged
 def _begun(state: ParetoState) -> ParetoState:
     """The state whose points wait for simulation once all arrangements are searched.
 
-    The model prices no transfer between stages, so it may take pipelines for the best that are not: plans without
-    stages have half of what is simulated, whatever beats them there.
+    In the model nothing overlaps, and what crosses between stages is taken to be cut evenly, so it may take pipelines
+    for the best that are not: plans without stages have half of what is simulated, whatever beats them there.
     """
     if state.left:
         return state

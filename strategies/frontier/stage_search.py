@@ -12,8 +12,8 @@ Cells are put together as maxima: a processor's memory is its own stage's, and e
 slowest lasts. Of all places where the graph is cut, and all arrangements, what no other beats is the frontier, so it is
 exact in this model, within what each cell is: the larger of two maxima keeps a ratio.
 
-The model knows no transfer between stages, and prices a weight that several operators use for each of them. Its graph
-is cut behind seams (see `seam`), of which those are taken that cut its time most evenly, at most MOST_CUTS.
+What crosses into a stage is a part of its cell (see `stage_border`). The graph is cut behind seams (see `seam`), of
+which those are taken that cut its time most evenly, at most MOST_CUTS.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from maniple.strategies.frontier.gap_search import solve
 from maniple.strategies.frontier.homes import weight_plan
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.seam import seams
+from maniple.strategies.frontier.stage_border import StageBorder
 from maniple.strategies.interface.layer import weights_of
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.space import Space
@@ -62,6 +63,8 @@ MOST_CUTS = 7
 MOST_ROUNDS = 4
 """So many micro-batches are compared for each stage, at most, in powers of two."""
 
+Group = tuple[tuple[int, ...], tuple[int, ...]]
+"""The processors of a stage, and those of the one before it; of the first stage, of the second, if there is one."""
 Stage = tuple[int, int, "Found"]
 """The first operator, one past the last, and how they are cut."""
 
@@ -156,8 +159,9 @@ class StageSearch:
         self._problem, self._again, self._epsilon, self._cores = problem, tuple(again), epsilon, cores
         self._costs: dict[tuple[tuple[int, ...], int], AdditiveCost] = {}
         self._terms: dict[tuple[tuple[int, ...], Turns], Terms] = {}
-        self._cells: dict[tuple[int, int, tuple[int, ...], Turns], tuple[Found, ...]] = {}
-        self._alike: dict[object, tuple[int, ...]] = {}
+        self._cells: dict[tuple[int, int, Group, Turns], tuple[Found, ...]] = {}
+        self._borders: dict[tuple[Group, Turns], StageBorder] = {}
+        self._alike: dict[object, Group] = {}
         self._inexact: set[int] = set()
         self._bounds = self._find_bounds()
 
@@ -177,14 +181,14 @@ class StageSearch:
         # By where they begin, the best of the stages from one on.
         best: dict[int, list[Staged]] = {last: [Staged(0, 0, arrangement, ())]}
         for stage in reversed(range(count)):
-            within = self._group(count, stage)
+            group = self.group(count, stage)
             starts = range(stage, last - (count - stage) + 1) if stage else range(1)
             found: dict[int, list[Staged]] = {}
             for start in starts:
                 ends = range(start + 1, last - (count - stage - 1) + 1) if stage < count - 1 else range(last, last + 1)
                 parts = [
                     (
-                        self._cell(bounds[start], bounds[end], within, turns[stage]),
+                        self._cell(bounds[start], bounds[end], group, turns[stage]),
                         bounds[start],
                         bounds[end],
                         best[end],
@@ -208,7 +212,7 @@ class StageSearch:
         homes: dict[str, WeightPlan] = {}
         stages = []
         for number, (first, last, found) in enumerate(point.stages):
-            priced, own = self._group(count, number), self._processors(count, number)
+            (priced, _), own = self.group(count, number), self._processors(count, number)
             cost = self._cost(priced, point.arrangement.micro_batches)
             moved = dict(zip(priced, own, strict=True))
             stages.append(StagePlan(tuple(node.name for node in graph.nodes[first:last])))
@@ -233,7 +237,7 @@ class StageSearch:
         places, whole = cuts_of(self._problem.graph), len(self._problem.graph.nodes)
         if len(places) > MOST_CUTS:
             everyone = tuple(range(len(self._problem.machine.processors)))
-            terms = self._terms_of(everyone, Turns())
+            terms = self.terms(everyone, Turns())
             spent = [0, *accumulate(int(terms.own(number)[1].min()) for number in range(whole))]
             places = _most_even(places, spent, MOST_CUTS)
         return [0, *places, whole]
@@ -242,10 +246,16 @@ class StageSearch:
         each = len(self._problem.machine.processors) // stages
         return tuple(range(stage * each, (stage + 1) * each))
 
-    def _group(self, stages: int, stage: int) -> tuple[int, ...]:
-        """The first processors that are like those of a stage."""
-        own = self._processors(stages, stage)
-        return self._alike.setdefault(_likeness(self._problem.machine, own), own)
+    def group(self, stages: int, stage: int) -> Group:
+        """The first processors, with those beside them, that are like those of a stage.
+
+        Args:
+            stages: how many there are.
+            stage: which one.
+        """
+        beside = stage - 1 if stage else min(1, stages - 1)
+        own = self._processors(stages, stage), self._processors(stages, beside) if stages > 1 else ()
+        return self._alike.setdefault((len(own[0]), _likeness(self._problem.machine, (*own[0], *own[1]))), own)
 
     def _cost(self, within: tuple[int, ...], micro_batches: int) -> AdditiveCost:
         """The times of a micro-batch on some processors."""
@@ -263,42 +273,55 @@ class StageSearch:
             self._costs[key] = AdditiveCost(small, space, choices, at_once=True)
         return self._costs[key]
 
-    def _terms_of(self, within: tuple[int, ...], turns: Turns) -> Terms:
+    def terms(self, within: tuple[int, ...], turns: Turns) -> Terms:
+        """The terms of all operators on some processors.
+
+        Args:
+            within: the processors.
+            turns: how often operators take their turn.
+        """
         key = within, turns
         if key not in self._terms:
             cost = self._cost(within, turns.micro_batches)
             self._terms[key] = Terms(cost, self._again, turns)
         return self._terms[key]
 
-    def _cell(self, first: int, last: int, within: tuple[int, ...], turns: Turns) -> tuple[Found, ...]:
+    def _cell(self, first: int, last: int, group: Group, turns: Turns) -> tuple[Found, ...]:
         """The frontier of some operators on some processors."""
-        key = first, last, within, turns
+        key = first, last, group, turns
         if key not in self._cells:
-            solution = solve(self.model(first, last, within, turns), self._epsilon, self._cores)
+            solution = solve(self.model(first, last, group, turns), self._epsilon, self._cores)
             self._inexact |= {first + operator for operator in solution.inexact}
             self._cells[key] = solution.points
         return self._cells[key]
 
-    def model(self, first: int, last: int, within: tuple[int, ...], turns: Turns) -> Model:
+    def model(self, first: int, last: int, group: Group, turns: Turns) -> Model:
         """The model of a stage.
 
         Args:
             first: its first operator.
             last: one past its last.
-            within: its processors.
+            group: its processors, and those of the stage beside it.
             turns: how often they take their turn.
         """
-        terms = self._terms_of(within, turns)
-        own: list[Term] = [terms.own(number) for number in range(first, last)]
-        edges: dict[tuple[int, int], Term] = {}
-        for writer, reader in terms.cost.edges:
-            if first <= writer and reader < last:
-                edges[writer - first, reader - first] = terms.edge((writer, reader))
-            elif writer < first <= reader < last:
-                size, tick = own[reader - first]
-                more = terms.memory.received_bytes(writer, reader)[:, None]
-                own[reader - first] = size + np.concatenate([more] * (len(size) // len(more))), tick
-        return Model(tuple(own), edges)
+        terms = self.terms(group[0], turns)
+        own: tuple[Term, ...] = tuple(terms.own(number) for number in range(first, last))
+        if group[1]:
+            own = self.border(group, turns).added(own, first)
+        within = [(writer, reader) for writer, reader in terms.cost.edges if first <= writer and reader < last]
+        return Model(own, {(writer - first, reader - first): terms.edge((writer, reader)) for writer, reader in within})
+
+    def border(self, group: Group, turns: Turns) -> StageBorder:
+        """What a stage gets from beside it.
+
+        Args:
+            group: its processors, and those of the stage beside it.
+            turns: how often they take their turn.
+        """
+        key = group, turns
+        if key not in self._borders:
+            self._borders[key] = StageBorder(self.terms(group[0], turns), *group)
+        return self._borders[key]
 
 
 def _allowed(own: OperatorSpace, factors: Sequence[BoundFactor], within: tuple[int, ...]) -> OperatorSpace:

@@ -98,12 +98,12 @@ def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangeme
     problem = Problem(graph, mp.Machine.preset("p100x4"))
     search = StageSearch(problem, (False,) * len(graph.nodes), 0.0, 1)
     found, turns = search.points(arrangement), arrangement.turns()
-    within = tuple(range(4 // arrangement.stages))
     every = set[tuple[int, int]]()
     for cuts in combinations(cuts_of(graph), arrangement.stages - 1):
         bounds, cells = (0, *cuts, len(graph.nodes)), []
         for stage, own in enumerate(turns):
-            model = search.model(bounds[stage], bounds[stage + 1], within, own)
+            group = search.group(arrangement.stages, stage)
+            model = search.model(bounds[stage], bounds[stage + 1], group, own)
             # Of what has no weights all homes are the same.
             homes = [size.shape[1] if np.ptp(size, axis=1).any() else 1 for size, _ in model.own]
             sizes, count = (*model.sizes, *homes), len(homes)
@@ -117,7 +117,7 @@ def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangeme
 
 @pytest.mark.parametrize("name", ["cpu:4x1", "p100x4"])
 def test_no_plan_without_stages_is_lost_to_one_that_only_the_model_takes_for_better(name: str) -> None:
-    """Pipelines are for free between stages in the model, not in the simulation."""
+    """Nothing overlaps in the model, and much does in the simulation."""
     graph, machine = layers(3, 16, 64), mp.Machine.preset(name)
     whole = mp.search(graph, machine, strategy="pareto", objective="pareto")
     both = mp.search(graph, machine, strategy="pareto", objective="pareto", space=["stages"])
@@ -191,7 +191,7 @@ def test_homes_of_micro_batches_trade_what_is_sent_for_what_is_whole() -> None:
     search = StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.01, 1)
     turns = Turns(2, 2.0, 1)
     memory, ticks = (
-        axis[by_samples(graph.with_batch(4))[0]] for axis in search.model(0, 1, (0, 1, 2, 3), turns).own[0]
+        axis[by_samples(graph.with_batch(4))[0]] for axis in search.model(0, 1, ((0, 1, 2, 3), ()), turns).own[0]
     )
     whole = 4 * (12 * 12 + 12)
     # Value, sum of gradients and velocity: whole, or a quarter.
@@ -200,7 +200,7 @@ def test_homes_of_micro_batches_trade_what_is_sent_for_what_is_whole() -> None:
     assert ticks[SUMMED] > ticks[SPREAD]
     assert ticks[PASSING] - ticks[GATHERED] == ticks[SUMMED] - ticks[SPREAD]  # gradients go home twice
     assert ticks[GATHERED] > ticks[SPREAD]
-    assert search.model(0, 1, (0, 1, 2, 3), Turns(1, 2.0, 1)).own[0][0].shape[1] == HOMES
+    assert search.model(0, 1, ((0, 1, 2, 3), ()), Turns(1, 2.0, 1)).own[0][0].shape[1] == HOMES
 
 
 def test_a_search_with_stages_has_pipelines_among_its_models_points() -> None:
