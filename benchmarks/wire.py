@@ -5,13 +5,16 @@
 
 Hosts are network namespaces of this computer on one switch (root is needed), each with its rate of sending limited by
 `tc ... tbf`. With a rate the figure is set by the link, as long as the cores keep up with it, and the machine of
-the plan has that rate, whose prediction is told; without one it is set by the cores, which all share. Sides take turns,
-round by round, and of each the median of all rounds is told.
+the plan has that rate; without one it is set by the cores, which all share. Sides take turns, round by round, and of
+each the median of all rounds is told.
 
 tiles        rank 0 sends to the first rank of the last host, as many as make 64 MiB, or four; raw TCP by one socket,
              others through the copy engine, from one instance into another
 all_reduce   every rank fills a row, all rows are added up everywhere, and one element is looked at; ours are two
-             launches of a trace
+             launches of a trace, and what the interface of rank 0 sent meanwhile is told beside
+predicted    what the bodies of the two launches take without any exchange, as measured, and the price of the exchange
+             on a machine whose links have what plain TCP has between the two hosts, both ways at once, headers and
+             all, and whose memories have the bandwidth of a copy
 """
 
 from __future__ import annotations
@@ -20,21 +23,19 @@ import argparse
 import json
 import os
 import signal
-import socket
 import statistics
 import struct
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from movement_plans import collective
+from plain_link import Side, counted, measure_link, measure_memory, plain, send_plain
 
 import maniple as mp
 from maniple.program import session
@@ -56,7 +57,6 @@ MOST = 64 << 20
 CARRIERS = ("zmq", "gloo")
 WARM_UP = 3
 """Rounds that are not told: connections are made, the trace is recorded, lowered and bound."""
-Side = Callable[[], None]
 
 
 # The program of each rank
@@ -86,43 +86,6 @@ def race(world: World, sides: dict[str, Side], rounds: int, meet: Side) -> dict[
             if number >= WARM_UP:
                 took[name].append(max(struct.unpack("d", part)[0] for part in parts))
     return {name: statistics.median(times) for name, times in took.items()}
-
-
-@contextmanager
-def plain(world: World, ends: tuple[int, int], interface: str) -> Iterator[socket.socket | None]:
-    """A connection of plain TCP between two ranks; None at all others."""
-    with socket.create_server((interface, 0)) as listening:
-        told = world.control.gather(json.dumps(listening.getsockname()[:2]).encode())
-        if world.rank == ends[0]:
-            with socket.create_connection(tuple(json.loads(told[ends[1]]))) as link:
-                yield link
-        elif world.rank == ends[1]:
-            link, _ = listening.accept()
-            with link:
-                yield link
-        else:
-            yield None
-
-
-def send_plain(link: socket.socket | None, *, sends: bool, size: int, count: int) -> Side:
-    """Send bytes of one buffer, or receive them into another, and hear of the end."""
-    buffer = memoryview(bytearray(size))
-
-    def go() -> None:
-        if link is None:
-            return
-        if sends:
-            for _ in range(count):
-                link.sendall(buffer)
-            link.recv(1)
-            return
-        for _ in range(count):
-            came = 0
-            while came < size:
-                came += link.recv_into(buffer[came:])
-        link.sendall(b"!")
-
-    return go
 
 
 def send_tiles(world: World, engine: Any, ends: tuple[int, int], size: int, count: int) -> Side:
@@ -209,17 +172,39 @@ def be(told: dict[str, Any]) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = told["interfaces"][world.node]
     address = f"tcp://{told['addresses'][0]}:29500"
     dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.size)
+    found["sent"], found["predicted"] = {}, {}
     for size in told["reduced"]:
+        with plain(world, ends, interface) as link:
+            meet()
+            here = *measure_link(link, begins=world.rank == ends[0], size=size), measure_memory(size)
+        latency_s, bandwidth, memory = struct.unpack("3d", world.control.gather(struct.pack("3d", *here))[ends[0]])
         sides = {"Gloo": reduce_by_gloo(size // 4), "ours": reduce_by_trace(size // 4)}
-        found["all_reduce"][size] = race(world, sides, told["rounds"], meet)
-    network = Network.of(mp.Machine.detect(world))
-    found["predicted"] = {
-        size: int(collective(network, "all_reduce", size).durations[0]) / 1e9 for size in told["reduced"]
-    }
+        took = race(world, {**sides, "bodies": bodies_alone(size // 4)}, told["rounds"], meet)
+        found["sent"][size] = {}
+        for name, side in sides.items():
+            meet()
+            found["sent"][size][name] = counted(side, told["interfaces"][world.node])
+        count = world.size // world.ranks_per_node
+        network = Network.of(machine_of(count, bandwidth, world.ranks_per_node, latency_s, memory))
+        exchange = int(collective(network, "all_reduce", size).durations[0]) / 1e9
+        found["predicted"][size] = {"seconds": took.pop("bodies") + exchange, "exchange": exchange, "rate": bandwidth}
+        found["all_reduce"][size] = took
     plans = _plans()
     dist.destroy_process_group()
     if world.rank == 0:
         print(json.dumps({**found, "plans": plans}), flush=True)
+
+
+def bodies_alone(elements: int) -> Side:
+    """What the tasks of `reduce_by_trace` compute, and nothing that goes from rank to rank."""
+    row = torch.empty(elements)
+
+    def go() -> None:
+        row.fill_(0.0)
+        row.add_(1.0)
+        float(row[-1])
+
+    return go
 
 
 def _plans() -> list[str]:
@@ -232,19 +217,18 @@ def _plans() -> list[str]:
 # What starts them
 
 
-def machine_of(count: int, rate: str, ranks: int) -> mp.Machine:
+def machine_of(count: int, bandwidth: float, ranks: int, latency_s: float = 1e-4, memory_s: float = 1e10) -> mp.Machine:
     """The machine that limited hosts are: what leaves a host shares its link, whatever rank it is from."""
-    bandwidth = float(rate.removesuffix("gbit")) * 1e9 / 8
     memories, links = range(count * ranks), []
     for memory in memories:
         card = f"card{memory // ranks}"
         links += [Link(memory, card, 0.0, 1e11), Link(card, memory, 0.0, 1e11)]
     for host in range(count):
-        links += [Link(f"card{host}", "switch", 5e-5, bandwidth), Link("switch", f"card{host}", 5e-5, 1e11)]
+        links += [Link(f"card{host}", "switch", latency_s, bandwidth), Link("switch", f"card{host}", 0.0, 1e11)]
     return mp.Machine(
-        f"{count} hosts of {ranks}, {rate}",
+        f"{count} hosts of {ranks}, {bandwidth / 1e6:.0f} MB/s",
         tuple(Host(host, f"host{host}") for host in range(count)),
-        tuple(Memory(memory, memory, memory // ranks, 8 << 30, 1e10) for memory in memories),
+        tuple(Memory(memory, memory, memory // ranks, 8 << 30, memory_s) for memory in memories),
         tuple(Processor(memory, "cpu", memory, 1, 1e11, f"p{memory}") for memory in memories),
         tuple(links),
         None,
@@ -271,7 +255,9 @@ def launch(count: int, rate: str, ranks: int, given: argparse.Namespace) -> dict
         place = ["--nnodes", str(count), "--nproc-per-node", str(ranks), "--head", f"{hosts[0].address}:29400"]
         place += ["--key", str(Path(folder) / "key"), "--cores", "1", "--transport", given.transport]
         if rate.endswith("gbit"):
-            machine_of(count, rate, ranks).save(file := Path(folder) / "machine.toml")
+            machine_of(count, float(rate.removesuffix("gbit")) * 1e9 / 8, ranks).save(
+                file := Path(folder) / "machine.toml"
+            )
             place += ["--machine", str(file)]
         program = [str(Path(__file__).resolve()), "--be", json.dumps(told)]
         agents = [
@@ -300,8 +286,12 @@ def show(count: int, rate: str, ranks: int, found: dict[str, Any]) -> None:
         print(f"  tiles of {int(size) >> 10:7} KiB   {'   '.join(cells)}")
     for size, took in found["all_reduce"].items():
         cells = [f"{name} {each * 1e3:9.1f} ms {each / took['Gloo']:5.2f}" for name, each in took.items()]
-        cells.append(f"of predicted {took['ours'] / found['predicted'][size]:5.2f}")
-        print(f"  all-reduce of {int(size) >> 20:4} MiB   {'   '.join(cells)}", flush=True)
+        told = found["predicted"][size]
+        cells.append(f"of predicted {took['ours'] / told['seconds']:5.2f}")
+        cells.append(f"exchange alone {told['exchange'] * 1e3:.1f} ms, both ways {told['rate'] / 1e6:.0f} MB/s")
+        print(f"  all-reduce of {int(size) >> 20:4} MiB   {'   '.join(cells)}")
+        sent = [f"{name} {each[0]:,} bytes in {each[1]} packets" for name, each in found["sent"][size].items()]
+        print(f"{'':24}rank 0 sends: {', '.join(sent)}", flush=True)
 
 
 def main() -> None:
