@@ -9,7 +9,8 @@ the plan has that rate; without one it is set by the cores, which all share. Sid
 each the median of all rounds is told.
 
 tiles        rank 0 sends to the first rank of the last host, as many as make 64 MiB, or four; raw TCP by one socket,
-             others through the copy engine, from one instance into another
+             others through the copy engine, from one instance into another: sockets as they come, those of
+             `--verify-tiles`, those of `--encrypt-tiles`, and Gloo
 all_reduce   every rank fills a row, all rows are added up everywhere, and one element is looked at; ours are two
              launches of a trace, and what the interface of rank 0 sent meanwhile is told beside
 predicted    what the bodies of the two launches take without any exchange, as measured, and the price of the exchange
@@ -47,6 +48,7 @@ from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.schedule import Transfer
 from maniple.runtime.transports.registry import TRANSPORTS
+from maniple.runtime.transports.transport import Guard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "end_to_end"))
 
@@ -54,7 +56,13 @@ TILES = (64 << 10, 1 << 20, 16 << 20)
 REDUCED = (1 << 20, 16 << 20, 256 << 20)
 MOST = 64 << 20
 """Bytes of tiles in a round, or four tiles."""
-CARRIERS = ("zmq", "gloo")
+CARRIERS = {
+    "sockets": ("zmq", {}),
+    "verified": ("zmq", {"guard": Guard(verify=True)}),
+    "encrypted": ("zmq", {"guard": Guard(encrypt=True)}),
+    "Gloo": ("gloo", {}),
+}
+"""By name the transport that carries tiles, and what it is opened with."""
 WARM_UP = 3
 """Rounds that are not told: connections are made, the trace is recorded, lowered and bound."""
 
@@ -157,14 +165,14 @@ def be(told: dict[str, Any]) -> None:
         with plain(world, ends, interface) as link:
             sides = {"raw TCP": send_plain(link, sends=world.rank == ends[0], size=size, count=count)}
             opened = []
-            for name in CARRIERS:
-                transport = TRANSPORTS.lookup(name)(world.rank, world.size, "0" * 32, interface)
+            for name, (carrier, wanted) in CARRIERS.items():
+                transport = TRANSPORTS.lookup(carrier)(world.rank, world.size, "0" * 32, interface, **wanted)
                 told_all = world.control.gather(transport.endpoint.encode())
                 transport.connect([each.decode() for each in told_all])
                 engine = CopyEngine(transport, DEFAULT_CREDIT_BYTES, failures.append)
                 engine.begin()
                 opened.append((engine, transport))
-                sides[f"ours, {name}"] = send_tiles(world, engine, ends, size, count)
+                sides[name] = send_tiles(world, engine, ends, size, count)
             found["tiles"][size] = race(world, sides, told["rounds"], meet)
             for engine, transport in opened:
                 engine.close()
