@@ -184,7 +184,7 @@ def be(told: dict[str, Any]) -> None:
     for size in told["reduced"]:
         with plain(world, ends, interface) as link:
             meet()
-            here = *measure_link(link, begins=world.rank == ends[0], size=size), measure_memory(size)
+            here = *measure_link(link, begins=world.rank == ends[0], size=MOST // 4), measure_memory(size)
         latency_s, bandwidth, memory = struct.unpack("3d", world.control.gather(struct.pack("3d", *here))[ends[0]])
         sides = {"Gloo": reduce_by_gloo(size // 4), "ours": reduce_by_trace(size // 4)}
         took = race(world, {**sides, "bodies": bodies_alone(size // 4)}, told["rounds"], meet)
