@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-LEAST = 64 << 10
-"""Bytes of the smallest tile that a stream carries: of a shorter one the copies cost less than the stream's calls."""
+LEAST = 4 << 10
+"""Bytes of the smallest tile that a stream carries: of shorter ones ZeroMQ puts several into one packet, and reads them
+with one call."""
+_AT_ONCE = 64
+"""Tiles that are read before others have their turn."""
 _MOST_HEADER = 4096
 _GATHERED = 256 << 10
 _NUMBERS, _COUNTS = 1 << 31, 1 << 32
@@ -109,7 +112,7 @@ class Inlet:
         return ready or self._waits or bool(self._held) or self.since is not None or self._next is not None
 
     def read(self, heard: int, room: Callable[[int, int], memoryview], now: float) -> list[Message]:
-        """Read what has come; gives the messages whose turn it is, of which one at most came by the stream.
+        """Read what has come; gives the messages whose turn it is.
 
         Args:
             heard: how many messages came by ZeroMQ.
@@ -122,19 +125,10 @@ class Inlet:
         found: list[Message] = []
         self._release(found)
         self._waits = False
-        if self._tile is None and self._read_head():
-            lacks = (self._number - self._done - heard) % _NUMBERS
-            self._waits = 0 < lacks < _NUMBERS // 2
-            if not self._waits:
-                self._tile = room(self._size, sum(each.payload is not None for each in found))
-                self._left = self._size
-        if self._tile is not None and self._fill(self._tile):
-            header = b"" if self._header is None else bytes(self._header)
-            told = bytes(self._head[STREAM_HEAD.size :])
-            found.append(Message(header, self._tile, COUNT.pack(self._number) + header, told))
-            self._done += 1
-            self._header, self._tile, self._left = None, None, len(self._head)
-            self._release(found)
+        for _ in range(_AT_ONCE):
+            if not self._read_tile(found, heard, room):
+                break
+        self._gather()
         self._watch(wanted=not self._ended and not self._waits)
         awaits = self._held or self._tile is not None or self._header is not None or self._left < len(self._head)
         if not awaits or (not self._ended and self._next is None):
@@ -149,6 +143,24 @@ class Inlet:
         for link in (self._link, None if self._next is None else self._next[0]):
             if link is not None:
                 link.close()
+
+    def _read_tile(self, found: list[Message], heard: int, room: Callable[[int, int], memoryview]) -> bool:
+        """Read on at a tile, as `read` does; says whether it is whole, and handed over."""
+        if self._tile is None and self._read_head():
+            lacks = (self._number - self._done - heard) % _NUMBERS
+            self._waits = 0 < lacks < _NUMBERS // 2
+            if not self._waits:
+                self._tile = room(self._size, sum(each.payload is not None for each in found))
+                self._left = self._size
+        if self._tile is None or not self._fill(self._tile):
+            return False
+        header = b"" if self._header is None else bytes(self._header)
+        told = bytes(self._head[STREAM_HEAD.size :])
+        found.append(Message(header, self._tile, COUNT.pack(self._number) + header, told))
+        self._done += 1
+        self._header, self._tile, self._left = None, None, len(self._head)
+        self._release(found)
+        return True
 
     def _release(self, found: list[Message]) -> None:
         while self._held and self._held[0][0] == self._done % _COUNTS:
@@ -180,7 +192,6 @@ class Inlet:
                 count = self._link.recv_into(place[place.nbytes - self._left :])
             except BlockingIOError:
                 if self._next is None or self._next[1] != self._came:
-                    self._gather(self._link)
                     return False
                 count = 0  # all that it carried is here, and nobody sends by it any more
             except OSError:
@@ -191,11 +202,11 @@ class Inlet:
                 self._change(ended=True)
         return not self._left
 
-    def _gather(self, link: socket.socket) -> None:
+    def _gather(self) -> None:
         """Be woken by what is left of a tile, or a good part of it, and not by each packet."""
         least = min(self._left, _GATHERED)
-        if least != self._least:
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+        if least != self._least and self._link is not None and not self._ended:
+            self._link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
             self._least = least
 
     def _change(self, *, ended: bool) -> None:

@@ -4,7 +4,7 @@ ZeroMQ receives into memory of its own, out of which a tile is copied to where i
 it on at both ends. On a stream its bytes go from where they lie into the socket, and from the socket to where they
 belong, by the threads that send and poll:
 
-    number, size, length of header, header, tile         a message, of a tile of at least 64 KiB
+    number, size, length of header, header, tile         a message, of a tile of at least 4 KiB
     number, size, length of header, seal, header, tile   where tiles are verified: of number, header and tile
 
 Messages of a pair are numbered over both ways. One that goes by ZeroMQ says how many by the stream come before it, and

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
-from maniple.runtime.storage.copy_kernels import bind_loan
+from maniple.runtime.storage.copy_kernels import LOAN_BYTES, bind_loan
 from maniple.runtime.transports.proof import HANDSHAKE_S, STREAM_GREETING, STREAM_HEAD, stream_greeting
 from maniple.runtime.transports.redial import PATIENCE_S
-from maniple.runtime.transports.streams.inlet import _GATHERED, LEAST, Message
+from maniple.runtime.transports.streams.inlet import _AT_ONCE, _GATHERED, LEAST, Message
 from maniple.runtime.transports.streams.tile_streams import MOST_CALLERS, TileStreams
 from maniple.runtime.transports.transport import LOOPBACK, Delivery, Guard
 from maniple.runtime.transports.zeromq import ZmqTransport
@@ -87,7 +87,7 @@ def body(size: int, number: int) -> bytes:
     return bytes([number % 251]) * (size - size // 2) + bytes([number % 83]) * (size // 2)
 
 
-sizes = st.lists(st.sampled_from([None, 0, 1, LEAST - 1, LEAST, LEAST + 1, 3 << 20]), min_size=1, max_size=12)
+sizes = st.lists(st.sampled_from([None, 0, 1, LEAST - 1, LEAST, LEAST + 1, 70_000, 3 << 20]), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("guard", [Guard(), Guard(verify=True)], ids=str)
@@ -139,8 +139,8 @@ def test_a_tile_is_received_where_it_belongs() -> None:
 def test_a_loan_ends_when_its_bytes_have_left_and_is_not_copied() -> None:
     """The receiver reads nothing before: the socket has the bytes."""
     with pair() as (zero, one):
-        tile = torch.full((LEAST,), 7, dtype=torch.uint8)
-        lend = bind_loan(tile, Rect((0,), (LEAST,)))
+        tile = torch.full((LOAN_BYTES,), 7, dtype=torch.uint8)
+        lend = bind_loan(tile, Rect((0,), (LOAN_BYTES,)))
         assert lend is not None
         back = threading.Event()
         zero.send(1, b"lent", lend(back.set), 1)
@@ -148,8 +148,8 @@ def test_a_loan_ends_when_its_bytes_have_left_and_is_not_copied() -> None:
             zero.poll(0.001)
         tile.fill_(8)
         (delivery,) = arrivals(zero, one, 1)
-        assert bytes(delivery.payload or b"") == bytes([7]) * LEAST
-        assert zero.count_bytes(1) == LEAST
+        assert bytes(delivery.payload or b"") == bytes([7]) * LOAN_BYTES
+        assert zero.count_bytes(1) == LOAN_BYTES
 
 
 def test_a_tile_that_is_larger_than_the_sockets_hold_goes_as_they_drain() -> None:
@@ -268,8 +268,49 @@ def test_a_rank_is_woken_by_a_good_part_of_a_tile_and_by_its_end() -> None:
             assert wakes(one, 1000 * int(TIMEOUT_S))
             found = one.poll(TIMEOUT_S)
         assert [(each.header, len(each.payload or b"")) for each in found] == [(b"head", size)]
-        link.sendall(STREAM_HEAD.pack(1, 0, LEAST)[:2])
+        next_head = STREAM_HEAD.pack(1, 0, LEAST)
+        link.sendall(next_head[:2])
         assert not wakes(one, 100)
+        link.sendall(next_head[2:])
+        assert wakes(one, 1000 * int(TIMEOUT_S))
+
+
+@pytest.mark.parametrize("rest", [1, 1000, _GATHERED])
+def test_a_short_tile_behind_a_long_one_is_not_waited_for(rest: int) -> None:
+    """What woke the rank for the last part of the long one is more than the short one is."""
+    one, size = ZmqTransport(1, 2, "secret"), 1 << 20
+    with closing(one), opened(one) as link:
+        link.sendall(STREAM_HEAD.pack(0, 4, size) + b"long" + bytes(size - rest))
+        found: list[Delivery] = []
+        while wakes(one, 100):
+            found += one.poll(0)
+        assert found == []
+        link.sendall(bytes(rest))
+        while not found:
+            found = one.poll(TIMEOUT_S)
+        link.sendall(STREAM_HEAD.pack(1, 5, LEAST) + b"short" + bytes(LEAST))
+        end = monotonic() + TIMEOUT_S
+        while len(found) < 2:
+            found += one.poll(TIMEOUT_S)
+            assert monotonic() < end
+        assert [each.header for each in found] == [b"long", b"short"]
+
+
+def test_many_tiles_are_read_in_one_turn_and_others_have_theirs() -> None:
+    one = ZmqTransport(1, 2, "secret")
+    with closing(one), opened(one) as link:
+        tiles = b"".join(STREAM_HEAD.pack(number, 0, LEAST) + bytes([number]) * LEAST for number in range(_AT_ONCE + 9))
+        sending = threading.Thread(target=link.sendall, args=(tiles,))
+        sending.start()
+        found: list[Delivery] = []
+        end = monotonic() + TIMEOUT_S
+        while len(found) < _AT_ONCE + 9:
+            came = one.poll(TIMEOUT_S)
+            assert len(came) <= _AT_ONCE
+            found += came
+            assert monotonic() < end
+        sending.join()
+        assert [bytes(each.payload or b"")[:1] for each in found] == [bytes([number]) for number in range(_AT_ONCE + 9)]
 
 
 def test_what_a_broken_stream_still_has_is_read_though_it_would_wake_nobody() -> None:
