@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def on_tiles(fault: str, message: int = 2, *, guard: Guard = Guard(verify=True)) -> Scenario:  # noqa: B008 - a value
     link = LinkFault(fault, message=message, seconds=1.5) if fault in WIRE_FAULTS else None
-    return Scenario(7, 2, fault, "tiles", 0, 1, link, guard, 1000)
+    return Scenario(7, 2, fault, "tiles", 0, 1, link, guard, 500)
 
 
 def on_streams(fault: str, piece: int = 1) -> Scenario:
@@ -76,7 +76,7 @@ def test_nothing_hangs_or_is_wrong_or_nameless() -> None:
 def test_a_corrupted_number_is_seen_where_nothing_guards_tiles() -> None:
     """That the law can fail: an unguarded tile with another byte gives a wrong sum, which the ranks find."""
     for scenario in (on_tiles("corrupt"), on_streams("corrupt")):
-        unguarded = dataclasses.replace(scenario, guard=Guard(), size_of_tiles=max(5_000, scenario.size_of_tiles))
+        unguarded = dataclasses.replace(scenario, guard=Guard())
         assert any("has wrong numbers" in each for each in run(unguarded).wrong)
 
 

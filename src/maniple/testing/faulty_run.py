@@ -100,7 +100,7 @@ class Scenario:
         connection = draw.randint(0, 1) * (plane == "control")
         message *= not (plane == "control" and connection == 0)
         wire = LinkFault(fault, connection, message, draw.uniform(0.1, 2.5), draw.random())
-        tiles = draw.choice((1, 1000, 100_000))
+        tiles = draw.choice((1, 500, 100_000))
         return cls(seed, size, fault, plane, victim, peer, wire if fault in WIRE_FAULTS else None, guard, tiles)
 
     @classmethod
