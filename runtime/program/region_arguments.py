@@ -61,6 +61,7 @@ class RegionArguments:
         if len(color) != tiles.colors.ndim or not tiles.colors.contains(Rect(color, tuple(i + 1 for i in color))):
             via = "" if self.projection is None else f", which is projected to {color}"
             msg = f"no tile for point {point}{via}; the partition has {tiles.colors}"
+            msg += "" if via else ", which is the domain to launch over: index_launch(task, partition.colors, ...)"
             raise RequestError(msg)
         return tiles.tile(color)
 

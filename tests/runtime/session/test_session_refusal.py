@@ -93,7 +93,9 @@ def test_arguments_that_do_not_fit_are_refused(session: Session) -> None:
         session, lambda: session.launch(fill, 1.0, 2.0), "parameter x needs a region or region[partition], got float"
     )
     refused(session, lambda: session.index_launch(summed, 3, x[rows]), "parameter x", "no tile for point (2,)")
-    refused(session, lambda: session.index_launch(summed, (2, 2), x[rows]), "parameter x", "no tile for point (0, 0)")
+    refused(
+        session, lambda: session.index_launch(summed, (2, 2), x[rows]), "no tile for point (0, 0)", "partition.colors"
+    )
     refused(session, lambda: session.launch(summed, x[rows]), "parameter x", "no tile for point ()")
 
 
