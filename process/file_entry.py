@@ -175,7 +175,9 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
             file.write(text)
         temporary.replace(target)
     except OSError as error:
-        raise RequestError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from error
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        advice = "choose a folder that exists" if absent else "choose another place, or make room there"
+        raise RequestError(f"{target}: cannot be written ({error.strerror}); {advice}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -73,8 +73,11 @@ def test_saving_is_all_or_nothing(tmp_path: Path) -> None:
         broken.save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["plan.json"]
-    with pytest.raises(RequestError, match="cannot be written"):
+    with pytest.raises(RequestError, match=r"cannot be written .*choose a folder that exists"):
         single().save(tmp_path / "none" / "plan.json")
+    (tmp_path / "held").mkdir()
+    with pytest.raises(RequestError, match=r"cannot be written .*choose another place"):
+        single().save(tmp_path / "held")
 
 
 def _edit(document: dict[str, object], path: str, value: object) -> None:
