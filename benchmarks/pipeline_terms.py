@@ -8,9 +8,7 @@ take (m + 1) / 2m of the step of one process: that is *allowed*. What a step tak
 steps that take turns: of the pipeline on two processes, and of one process that takes the mini-batch whole, or in
 micro-batches.
 
-    copies     (m + 1) / 2m of what operators take that only rearrange, on one process in micro-batches: there each has
-               a task, and where a mini-batch is taken whole, who reads looks where the values lie
-    smaller    (m + 1) / 2m of what all other passes take longer in micro-batches than whole, on one process
+    smaller    (m + 1) / 2m of what passes take longer in micro-batches than whole, on one process
     beside     (m + 1) / 2m of what passes of both stages take longer beside each other than on one process
     unequal    what the order makes of the stages as they are, less what it would of equal ones that take as long
     updates    of the stage whose updates take longest, less (m + 1) / 2m of one process's
@@ -36,17 +34,16 @@ from pipeline_bubble import NAMES, OPTIMIZER, ORDERS, STAGES, imported
 from pipelining import pipeline_plan
 
 import maniple as mp
-from maniple.operators.lowering.expansion import elided_views
 from maniple.runtime.control.world import World
 from maniple.strategies.pipeline.pipeline_timing import StageTimes, pipeline_s
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from maniple.runtime.observe.timeline import Timeline
     from maniple.strategies.pipeline.stage_costs import Order
 
-TERMS = ("allowed", "copies", "smaller", "beside", "unequal", "updates", "around", "waits")
+TERMS = ("allowed", "smaller", "beside", "unequal", "updates", "around", "waits")
 HEAD = f"| model | order | step | {' | '.join(TERMS)} | allowed / step |"
 FORWARD, ONCE = ("forward", "input"), ("norm", "update", "assign", "fetch")
 """The parts of tasks' names that are of the forward pass, and those that come once in a step."""
@@ -63,7 +60,6 @@ class Work:
         forward: of each rank, the bodies of forward passes.
         backward: of each rank, those of backward passes, and what folds their gradients.
         once: of each rank, what comes once in a step.
-        copied: of the passes of all ranks, those of operators that only rearrange.
     """
 
     step: float
@@ -71,7 +67,6 @@ class Work:
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     once: tuple[float, ...]
-    copied: float
 
     @property
     def passes(self) -> float:
@@ -79,26 +74,17 @@ class Work:
         return sum(self.forward) + sum(self.backward)
 
     @staticmethod
-    def of(timeline: Timeline, step: float, ranks: int, views: Collection[str]) -> Work:
-        """What a recorded step took.
-
-        Args:
-            timeline: the record.
-            step: milliseconds by the clock of who asked for it.
-            ranks: how many there may be.
-            views: the operators that only rearrange.
-        """
+    def of(timeline: Timeline, step: float, ranks: int) -> Work:
+        """What a recorded step took."""
         spans = [span for span in timeline.spans if span.category in {"task", "fold"}]
         kinds: list[list[float]] = [[0.0] * ranks for _ in range(3)]
-        copied = 0.0
         for span in spans:
-            name, _, part = re.sub(r"#\d+|\[.*", "", span.name).rpartition(".")
-            kind, took = 0 if part in FORWARD else 2 if part in ONCE else 1, (span.end_ns - span.start_ns) / 1e6
-            kinds[kind][span.rank] += took
-            copied += took if name in views else 0.0
+            part = re.sub(r"#\d+|\[.*", "", span.name).rpartition(".")[2]
+            kind = 0 if part in FORWARD else 2 if part in ONCE else 1
+            kinds[kind][span.rank] += (span.end_ns - span.start_ns) / 1e6
         rows = (max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e6
         forward, backward, once = map(tuple, kinds)
-        return Work(step, rows, forward, backward, once, copied)
+        return Work(step, rows, forward, backward, once)
 
     @staticmethod
     def middle(steps: Sequence[Work]) -> Work:
@@ -113,7 +99,6 @@ class Work:
             ranks([one.forward for one in steps]),
             ranks([one.backward for one in steps]),
             ranks([one.once for one in steps]),
-            statistics.median(one.copied for one in steps),
         )
 
 
@@ -131,8 +116,7 @@ def terms(pipeline: Work, whole: Work, cut: Work, order: Order, parts: int) -> d
     stages = [StageTimes(f / parts, b / parts) for f, b in zip(pipeline.forward, pipeline.backward, strict=True)]
     found = {
         "allowed": share * whole.step,
-        "copies": share * (cut.copied - whole.copied),
-        "smaller": share * (cut.passes - cut.copied - whole.passes + whole.copied),
+        "smaller": share * (cut.passes - whole.passes),
         "beside": share * (pipeline.passes - cut.passes),
         "unequal": pipeline_s(stages, order, parts) - share * pipeline.passes,
         "updates": max(pipeline.once) - share * sum(whole.once),
@@ -147,7 +131,6 @@ def be(name: str, parts: int, steps: int) -> None:
     race, graph, (x, y) = imported(name, None)
     machine = mp.Machine.detect()
     alone = mp.search(graph, mp.Machine.preset("cpu:1"), strategy="data_parallel")
-    views = elided_views(graph, alone, mp.Machine.preset("cpu:1"), OPTIMIZER)
     solo = {"whole": alone, "cut": alone.with_pipeline(order="gpipe", micro_batches=parts)}
     found: dict[str, list[Work]] = {side: [] for side in (*ORDERS, *solo)}
     with ExitStack() as opened:
@@ -168,7 +151,7 @@ def be(name: str, parts: int, steps: int) -> None:
                 took = 1e3 * (time.perf_counter() - begun)
                 timeline = sides[side].timeline()
                 if number >= 2:
-                    works.append(Work.of(timeline, took, STAGES, views))
+                    works.append(Work.of(timeline, took, STAGES))
     if world.rank == 0:
         middle = {side: Work.middle(works) for side, works in found.items()}
         for order in ORDERS:

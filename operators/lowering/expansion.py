@@ -30,7 +30,7 @@ from maniple.operators.lowering.script import evaluation_script, fetch_script, t
 from maniple.operators.lowering.step_program import Port, Program
 from maniple.operators.lowering.step_regions import StepRegions
 from maniple.operators.lowering.view_group import step_targets
-from maniple.operators.lowering.viewed_launch import ViewedLaunches, lowered_groups
+from maniple.operators.lowering.viewed_launch import TurnedViews, ViewedLaunches, lowered_groups
 from maniple.operators.lowering.weight import Weight, weights
 from maniple.operators.lowering.working_copy import COPY, PART, WorkingCopies
 from maniple.operators.rules.task_placement import PlacedTasks, memory_by_processor, place_tasks
@@ -136,6 +136,7 @@ class Expansion:
         self._passed: Passed = {}
         self.elided: tuple[str, ...] = ()
         """The operators that have no task, for what they give can be used where their operand lies."""
+        self._turned: TurnedViews | None = None
 
     def training_step(self, optimizer: AbstractOptimizer) -> Program:
         """Expand one step; the loss goes to every rank."""
@@ -147,6 +148,9 @@ class Expansion:
         script = training_script(self.graph, optimizer, self._pipeline, self._passed, self._working)
         if script.lives is not None:
             self.run = LivedRun(self.graph, self.plan, self.machine, self._regions, script.lives, self.table)
+        elif self.views and self._pipeline is not None and not self._pipeline.recomputed:
+            self._turned = TurnedViews(self._groups, script, self._regions, self._place)
+            self.elided = tuple([self.graph.nodes[node].name for node in sorted(self._turned.nodes)])
         return script
 
     def launches_of(self, action: Action, script: Script, optimizer: AbstractOptimizer) -> tuple[Launch, ...]:
@@ -162,8 +166,8 @@ class Expansion:
         self._forms.clear()
         return found
 
-    def replan(self, plan: Plan, held: Mapping[str, Weight]) -> None:
-        """Go on with other configurations and homes, under which the script is the same.
+    def replan(self, plan: Plan, held: Mapping[str, Weight]) -> bool:
+        """Go on with other configurations and homes, under which the script is the same; whether views are, too.
 
         Args:
             plan: of the lowered graph.
@@ -176,6 +180,7 @@ class Expansion:
             del self._patterns[key]
         self._arriving = InputParts(self.machine, self._regions.parts, self._place)
         self.plan, self.held = plan, held
+        return self._turned is None or self._turned.holds()
 
     def evaluation(self) -> Program:
         """Expand the forward pass of what the outputs need, and bring the outputs whole to every rank."""
@@ -215,6 +220,7 @@ class Expansion:
         parts = None if self._pipeline is None else self._pipeline.parts
         self._regions = StepRegions(self.graph, self.held, self.table, parts)
         self._patterns, self._arriving = {}, InputParts(self.machine, self._regions.parts, self._place)
+        self._turned = None
 
     def _walk(self, script: Script, optimizer: AbstractOptimizer | None) -> Program:
         """Expand what a script says; of what is trained, an optimizer updates the weights."""
@@ -313,6 +319,8 @@ class Expansion:
 
     def _operate(self, form: LaunchForm, part: int, script: Script, *, training: bool) -> None:
         node, parts = form.node, self._regions.parts
+        if self._turned is not None and node.id in self._turned.nodes:
+            return
         begins = part if self.run is None else min(part, 0)
         first = self._first.setdefault((form.part, node.id), begins) == part
         self._forms[len(self._launches)] = form
@@ -320,7 +328,7 @@ class Expansion:
         # What outlives a run is of other regions for each micro-batch, so that none is the pattern of another.
         pattern = self._patterns.get(key) if self.run is None else None
         if pattern is None:
-            pattern = self._patterns[key] = launch_pattern(
+            pattern = launch_pattern(
                 self.graph,
                 form,
                 self._place(node, part),
@@ -331,6 +339,7 @@ class Expansion:
                 checked=self.checked,
                 in_turn=script.in_turn and (part != ALL or parts.count == 1),
             )
+            pattern = self._patterns[key] = pattern if self._turned is None else self._turned.look(pattern, part)
         launch = pattern.of(part, self._regions, lambda: self._place(node, part).table, first=first)
         lag = 0 if self.run is None else self.run.lag(node, form.direction, part)
         self._launches.append(replace(launch, lag=lag) if lag else launch)

@@ -96,10 +96,10 @@ class LaunchPattern:
         if part != self.part and isinstance(binder, ForwardBinder | BackwardBinder):
             here = binder.tiles.elsewhere(tiles) if isinstance(binder.tiles, Tiles) else binder.tiles
             if isinstance(binder, ForwardBinder):
-                how = binder.slots, binder.training, binder.checked, binder.place
+                how = binder.slots, binder.training, binder.checked, binder.place, binder.looks
                 binder = ForwardBinder(binder.graph, binder.node, here, *how)
             else:
-                binder = BackwardBinder(binder.graph, binder.node, here, binder.slots, binder.place)
+                binder = BackwardBinder(binder.graph, binder.node, here, binder.slots, binder.place, binder.looks)
         name = launch.name if part == ALL else f"{launch.name}#{part}"
         told = launch.flops, launch.kind, launch.provenance, launch.in_turn, launch.lag, launch.multiplies_in
         return Launch(name, launch.points, tuple(needs), binder, *told)
@@ -138,7 +138,7 @@ def launch_pattern(
     requirements, later, own, moving = list[Requirement](), list[Privilege](), list[bool](), list["int | None"]()
     for need in form.requirements:
         region = regions.region(need.region, part)
-        rects = _rects(need, node, tasks, regions, part)
+        rects = used_rects(need, node, tasks, regions, part)
         # Every micro-batch adds to the same elements where its samples do not cut the tensor; but in a part of its own.
         cut = part != ALL and need.tiles is not None and need.region[0] != PART
         axis = None if part == ALL or need.tiles is None else regions.parts.axis(node, *need.tiles)
@@ -163,6 +163,29 @@ def launch_pattern(
         form.name, tasks.points, needs, binder, operations, form.kind, in_turn=in_turn, multiplies_in=multiplies
     )
     return LaunchPattern(form, part, launch, tuple(later), tuple(own), tuple(moving))
+
+
+def used_rects(
+    need: RequirementForm, node: Node, tasks: PlacedTasks, regions: AbstractRegions, part: int
+) -> Sequence[Rect]:
+    """What each task uses of a region; of one that a micro-batch has for itself from where its samples begin.
+
+    Args:
+        need: how a launch uses the region.
+        node: the launch's operator.
+        tasks: the launch's.
+        regions: the regions of the step.
+        part: the micro-batch of which the tasks are.
+    """
+    region = regions.region(need.region, part)
+    if need.tiles is None:
+        whole = np.asarray((region.bounds.lo, region.bounds.hi), dtype=np.int64).T
+        return Rects(np.tile(whole, (len(tasks.points), 1, 1)))
+    rects = tasks.rects(*need.tiles, region.bounds.ndim)
+    axis = regions.parts.axis(node, *need.tiles)
+    if part == ALL or axis is None or not regions.is_apart(need.region):
+        return rects
+    return rects.moved(axis, -regions.start(need.region, axis, part))
 
 
 def update_launch(
@@ -291,21 +314,6 @@ def norm_launch(weight: Weight, gradient: LogicalRegion, squares: LogicalRegion,
     )
     flops = tuple(float(NORM_FLOPS * rect.volume) for rect in rects)
     return Launch(f"{weight.name}.norm", points, requirements, NormBinder(), flops, "norm", in_turn=in_turn)
-
-
-def _rects(
-    need: RequirementForm, node: Node, tasks: PlacedTasks, regions: AbstractRegions, part: int
-) -> Sequence[Rect]:
-    """What each task uses of a region; of one that a micro-batch has for itself from where its samples begin."""
-    region = regions.region(need.region, part)
-    if need.tiles is None:
-        whole = np.asarray((region.bounds.lo, region.bounds.hi), dtype=np.int64).T
-        return Rects(np.tile(whole, (len(tasks.points), 1, 1)))
-    rects = tasks.rects(*need.tiles, region.bounds.ndim)
-    axis = regions.parts.axis(node, *need.tiles)
-    if part == ALL or axis is None or not regions.is_apart(need.region):
-        return rects
-    return rects.moved(axis, -regions.start(need.region, axis, part))
 
 
 def _privilege(

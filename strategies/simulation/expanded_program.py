@@ -231,29 +231,22 @@ class ExpandedProgram:
         return set(homes)
 
     def _expand(self, plan: Plan, operators: Collection[str], moved: Collection[str]) -> None:
-        """Expand again what a plan changes.
-
-        Args:
-            plan: the new one.
-            operators: those whose configurations are others.
-            moved: the weights whose homes are.
-        """
+        """Expand again what a plan changes: operators of other configurations, and weights of other homes."""
         composed = {name for name, config in plan.operators if is_composite(self._precise, plan, name, config)}
         again = {name for name, config in plan.operators if config.recompute}
         copies, split = WorkingCopies.of(self.graph, plan), frozenset[object](flow_degrees(plan).items())
         form = plan.order(self.graph), frozenset(composed), frozenset(again), copies, split
         step: _Step | None = self._now.get("step")
-        if step is None or step.form != form:
+        # Of a composed operator, its primitives have other configurations.
+        lowered = lower_composites(self._precise, plan, training=True)[1] if composed else plan
+        if step is None or step.form != form or not step.expansion.replan(lowered, self._now["held"]):
             step = self._begin(plan, form)
             for place in list(self.table.launches):
                 self.table.put(place, None)
             places: Iterable[int] = range(len(step.script.actions))
         else:
-            # Of a composed operator, its primitives have other configurations.
-            lowered = lower_composites(self._precise, plan, training=True)[1] if composed else plan
             before = dict(self._now["lowered"].operators)
             other = [name for name, config in lowered.operators if config != before[name]]
-            step.expansion.replan(lowered, self._now["held"])
             self.table.set(self._now, "lowered", lowered)
             keys = [("operator", name) for name in other] + [("weight", name) for name in sorted(moved)]
             places = sorted({place for key in keys for place in step.actions.get(key, ())})
@@ -270,12 +263,7 @@ class ExpandedProgram:
             self._live(step.expansion.run, every)
 
     def _live(self, run: LivedRun, launches: dict[int, tuple[Launch, ...]]) -> None:
-        """Settle what outlives a run without a flush, and where.
-
-        Args:
-            run: says it.
-            launches: of the run, by the place of the action.
-        """
+        """Settle what outlives a run without a flush, and where; launches are by the place of their action."""
         held = {name: weight.home for name, weight in self._now["held"].items()}
         homes, rings = run.homes([launch for _, made in sorted(launches.items()) for launch in made], held)
         before: Mapping[int, Home] = self._now["lived"][0]

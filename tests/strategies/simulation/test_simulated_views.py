@@ -13,6 +13,7 @@ from viewed_network import ViewedNetwork
 import maniple as mp
 from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.expansion import elided_views
+from maniple.operators.plan.weight_home import default_homes
 from maniple.operators.rules.configuration import OperatorPlan
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.bound.lower_bound import lower_bound_s
@@ -58,6 +59,39 @@ def test_a_split_of_which_parts_are_no_boxes_brings_the_rows_back() -> None:
         launches.append(len(simulation.parts()[0]))
         simulation.accept()
     assert launches[0] == launches[2] < launches[1]
+
+
+def test_the_rows_of_micro_batches_come_back_in_the_same_way() -> None:
+    """In two stages; what is refused and proposed again gives the same again."""
+    machine, names = Machine.preset("cpu:4x1"), [node.name for node in graph().nodes]
+    attention = next(node for node in graph().nodes if node.operator.name == "scaled_dot_product_attention")
+    border = names.index(attention.name) + 3
+    operators = tuple(
+        (node.name, OperatorPlan(tuple((f.name, 1) for f in graph().bound(node).factors), (2 * (number >= border),)))
+        for number, node in enumerate(graph().nodes)
+    )
+    plan = mp.Plan(graph().fingerprint(), "by hand", operators, default_homes(graph(), operators, machine))
+    plan = plan.with_pipeline([names[:border], names[border:]], order="gpipe", micro_batches=2)
+    simulation = Simulation(graph(), machine, plan, optimizer=OPTIMIZER)
+    assert_as_lowered(simulation)
+    factors, launches = [factor.name for factor in graph().bound(attention).factors], []
+    wide = {name: OperatorPlan(own.degrees, (*own.processors, 1), 2) for name, own in operators[:border]}
+    simulation.propose(wide)  # a stage's processors are those of all its operators
+    simulation.accept()
+    for factor, kept in (("h", True), ("e", False), ("e", False), ("e", True), ("h", True)):
+        degrees = tuple((other, 2 if other == factor else 1) for other in factors)
+        simulation.propose({attention.name: OperatorPlan(degrees, (0, 1))})
+        assert_as_lowered(simulation)
+        launches.append(sum(1 for launch in simulation.parts()[0].values() if launch is not None))
+        if kept:
+            simulation.accept()
+        else:
+            simulation.reject()
+            assert_as_lowered(simulation)
+    first, *others, last = launches
+    assert first == last
+    assert others[0] > first
+    assert len(set(others)) == 1
 
 
 def test_under_data_parallelism_no_view_has_a_row() -> None:
