@@ -9,24 +9,20 @@ block's tiles. No row, dependence or byte is added: who takes part in a row is a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
-from maniple.runtime.analysis import hop_kernels
-from maniple.runtime.analysis.hop_kernels import arrange_hops
-from maniple.runtime.analysis.local_hops import local_hops
+from maniple.runtime.analysis import local_hops
 from maniple.runtime.analysis.space_piece import PiecedSpaces
-from maniple.runtime.schedule import movement_plan
 from maniple.runtime.schedule.instance import InstanceKind
-from maniple.runtime.schedule.movement_plan import DIRECT, OWNER
+from maniple.runtime.schedule.movement_plan import DIRECT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maniple.runtime.analysis.fragment import Fragment, Table
+    from maniple.runtime.analysis.fragment import Blocks, Fragment, Table
     from maniple.runtime.schedule.schedule import Column, Flags
 
     Places = tuple[Column, Column]
@@ -36,105 +32,36 @@ __all__: list[str] = []
 NONE = -1
 
 
-def arrange_part(fragment: Fragment, plans: Column, pieces: Column, places: Places, known: Flags) -> Fragment:
-    """Give a fragment whose blocks are listed with the pushes and folds of collectives in which memories have a part.
+def arrange(fragment: Fragment, plans: Column, pieces: Column, places: Places, known: Flags) -> Fragment:
+    """Give a fragment with its collectives by their plans; itself where there is none, or its pushes are those already.
 
     Args:
-        fragment: of a region; one that lists all pushes is given back with its collectives by their plans.
+        fragment: of a region. If its blocks are listed, it gets the pushes and folds in which memories have a part.
         plans: the number of the plan of each movement.
         pieces: into how many pieces it cuts blocks.
         places: the host of each memory, and its place in the tour.
-        known: whether each is asked for.
+        known: whether each memory is asked for; where all pushes are listed, all are.
     """
-    if fragment.blocks is None:
-        return arrange(fragment, plans, pieces, *places)
-    ends = fragment.blocks.ends
-    single = ~np.isin(fragment.transfers[:, columns.NODE], ends[:, columns.NODE])
-    kept = np.full((int(single.sum()), columns.FOLLOWS + 1), NONE, dtype=np.int64)
-    kept[:, : columns.FOLLOWS] = fragment.transfers[single]
+    listed = fragment.blocks is None
+    moves = np.flatnonzero(plans != DIRECT) if fragment.blocks is None else np.unique(fragment.blocks.ends[:, 0])
+    if not len(moves):
+        return fragment
+    stays = ~np.isin(fragment.transfers[:, columns.NODE], moves)
+    kept = np.full((int(stays.sum()), columns.FOLLOWS + 1), NONE, dtype=np.int64)
+    kept[:, : columns.FOLLOWS] = fragment.transfers[stays]
     made = _Made(
         [fragment.accesses],
         [kept],
-        [np.zeros((0, columns.LAST + 1), dtype=np.int64)],
+        [fragment.pieces[~np.isin(fragment.pieces[:, columns.NODE], moves)]],
         fragment.instances.copy(),
-        [np.zeros(0, dtype=np.int64)],
+        [fragment.parts if listed else fragment.parts[:0]],
         PiecedSpaces(fragment.spaces),
     )
-    cuts = [0, *(np.flatnonzero(np.diff(ends[:, columns.NODE])) + 1).tolist(), len(ends)]
-    for first, last in pairwise(cuts if len(ends) else ()):
-        group = ends[first:last]
-        if known[group[:, columns.MEMORY_OF_END]].any():
-            move = int(group[0, columns.NODE])
-            _Part(fragment, group, int(plans[move]), places, known).arrange(made, int(pieces[move]))
-    return made.put_into(fragment)
-
-
-class _Part:
-    """What some memories push and fold in a collective whose blocks are listed.
-
-    Args:
-        fragment: its region's.
-        group: the members' rows of `Blocks.ends`.
-        plan: the plan's number.
-        places: the host of each memory, and its place in the tour.
-        known: the memories.
-    """
-
-    def __init__(self, fragment: Fragment, group: Table, plan: int, places: Places, known: Flags) -> None:
-        self.move, self.plan = int(group[0, columns.NODE]), plan
-        self.group, self.mains = group[:, columns.MEMORY_OF_END].copy(), group[:, columns.MAIN_OF_END].copy()
-        first, last = np.searchsorted(fragment.pieces[:, columns.NODE], (self.move, self.move + 1))
-        listed = fragment.pieces[first:last]
-        self.reduces = bool(listed[0, columns.FIRST] < listed[0, columns.LAST])
-        owners = np.searchsorted(self.group, listed[:, columns.MEMORY])
-        self.blocks = _columns(owners, listed[:, [columns.SPACE, columns.FOLDED, columns.FIRST]])
-        self._given = fragment.parts
-        self._places = places[0][self.group], places[1][self.group]
-        self._known = known[self.group]
-
-    def arrange(self, made: _Made, pieces: int) -> None:
-        """Add the pushes and folds, in the order in which all members make them."""
-        spaces = self.blocks[:, hop_kernels.SPACE]
-        cut = [made.spaces.cut(space, pieces) for space in spaces.tolist()] if pieces > 1 else spaces[:, None].tolist()
-        pushes, parts, folds, further, tiles, uses = local_hops(
-            self.plan, self._places, self._known, self.blocks, self._given, self.mains,
-            np.cumsum([0, *map(len, cut)]), np.asarray([space for each in cut for space in each], dtype=np.int64),
-            len(made.instances), self.reduces, bool((self.mains != NONE).any()),
-        )  # fmt: skip
-        hulls = made.spaces.hulls(spaces[tiles[:, 1]])
-        new = _columns(self.group[tiles[:, 0]], int(InstanceKind.STAGING), *hulls)
-        made.instances = np.concatenate([made.instances, new])
-        every, begins = np.concatenate([folds, further]), sum(map(len, made.parts))
-        made.parts.append(parts)
-        made.pieces.append(
-            _columns(self.move, every[:, 0], self.group[every[:, 1]], every[:, 2], every[:, 3:] + begins)
-        )
-        made.accesses.append(_columns(self.move, spaces[uses[:, 0]], uses[:, 1:], 1 - uses[:, 2]))
-        made.transfers.append(_in_turn(self.move, pushes))
-
-
-def arrange(fragment: Fragment, plans: Column, pieces: Column, hosts: Column, tour: Column) -> Fragment:
-    """Give a fragment with some of its collectives by other plans than direct; itself where there are none.
-
-    Args:
-        fragment: of a region.
-        plans: the number of the plan of each movement.
-        pieces: into how many pieces it cuts blocks.
-        hosts: the host of each memory.
-        tour: its place in the tour.
-    """
-    moves = np.flatnonzero(plans != DIRECT)
-    if not len(moves):
-        return fragment
-    stays = ~np.isin(fragment.transfers[:, columns.NODE], moves), ~np.isin(fragment.pieces[:, columns.NODE], moves)
-    kept = np.full((int(stays[0].sum()), columns.FOLLOWS + 1), NONE, dtype=np.int64)
-    kept[:, : columns.FOLLOWS] = fragment.transfers[stays[0]]
-    spaces = PiecedSpaces(fragment.spaces)
-    made = _Made(
-        [fragment.accesses], [kept], [fragment.pieces[stays[1]]], fragment.instances.copy(), [fragment.parts], spaces
-    )
     for move in moves.tolist():
-        _Exchange(fragment, move, int(plans[move]), hosts, tour).arrange(made, int(pieces[move]))
+        exchange = _Exchange.of_pushes(fragment, move) if listed else _Exchange.of_blocks(fragment, move)
+        asked = known[exchange.group] | listed
+        if asked.any():
+            exchange.arrange(made, int(plans[move]), int(pieces[move]), places, asked)
     return made.put_into(fragment)
 
 
@@ -169,87 +96,111 @@ class _Made:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Exchange:
-    """A collective that goes direct, and the hops of a plan for it.
-
-    Members are told by their places in the group. Of each block there are its owner, its elements and the instance
-    there; where it is folded, of each member the tile that it gives, and the one that what it sends lands in.
+    """The blocks of a collective and its members, who are told by their places in the group.
 
     Args:
-        fragment: its region's.
         move: its number.
-        plan: the plan's.
-        hosts: the host of each memory.
-        tour: its place in the tour.
+        group: the memories.
+        mains: by member its instance of valid values, if any block is spread.
+        blocks: owner, elements, instance and first given tile of each.
+        given: the tiles that members give.
+        staged: where all pushes were listed, by block and member the tile that what it sends lands in.
+        reduces: whether blocks are reduced.
     """
 
-    def __init__(self, fragment: Fragment, move: int, plan: int, hosts: Column, tour: Column) -> None:
-        self.move = move
-        transfers = fragment.transfers[fragment.transfers[:, columns.NODE] == move]
-        memories = fragment.instances[:, 0]
-        ends = memories[transfers[:, columns.SOURCE]], memories[transfers[:, columns.TARGET]]
-        self.group = np.unique(np.concatenate(ends))
-        places = np.searchsorted(self.group, ends[0]), np.searchsorted(self.group, ends[1])
-        lasting = transfers[:, columns.FEEDS] == NONE
-        self.mains = np.full(len(self.group), NONE, dtype=np.int64)
-        self.mains[places[1][lasting]] = transfers[lasting, columns.TARGET]
-        pieces = fragment.pieces[fragment.pieces[:, columns.NODE] == move]
-        reduces, spreads = len(pieces) > 0, bool(lasting.any())
-        if reduces:
-            self.blocks = _columns(np.searchsorted(self.group, pieces[:, columns.MEMORY]), pieces[:, [1, 3]])
-        else:
-            self.blocks = _sent(transfers, *places)
-        self.own = np.full((len(self.blocks), len(self.group)), NONE, dtype=np.int64)
-        self.staged = self.own.copy()
-        fed = transfers[:, columns.FEEDS][~lasting]
-        self.own[fed, places[0][~lasting]] = transfers[~lasting, columns.SOURCE]
-        self.staged[fed, places[0][~lasting]] = transfers[~lasting, columns.TARGET]
-        for number, (owner, *_) in enumerate(self.blocks.tolist() if reduces else ()):
-            parts = fragment.parts[pieces[number, columns.FIRST] : pieces[number, columns.LAST]]
-            (self.own[number, owner],) = np.setdiff1d(parts, self.staged[number]).tolist()
-        owns = np.zeros(len(self.group), dtype=np.int64)
-        owns[self.blocks[:, hop_kernels.OWNER]] = 1
-        hops = movement_plan.table(plan, hosts[self.group], tour[self.group], owns, reduces, spreads)
-        self.hops = hops[hops[:, OWNER].argsort(kind="stable")]
+    move: int
+    group: Column
+    mains: Column
+    blocks: Table
+    given: Column
+    staged: Table
+    reduces: bool
 
-    def arrange(self, made: _Made, pieces: int) -> None:
-        """Add the pushes and folds of the plan, by phase and piece and, within one, round the ring."""
-        cut = [made.spaces.cut(space, pieces) for space in self.blocks[:, hop_kernels.SPACE].tolist()]
-        cuts = np.cumsum([0, *map(len, cut)])
-        first = np.searchsorted(self.hops[:, OWNER], np.arange(len(self.group) + 1))
-        pushes, folds, further, parts, tiles, uses = arrange_hops(
-            self.hops, first, self.blocks, self.own, self.staged, self.mains, cuts,
-            np.asarray([space for each in cut for space in each], dtype=np.int64), len(made.instances),
+    @classmethod
+    def of_blocks(cls, fragment: Fragment, move: int) -> _Exchange:
+        """The collective of a fragment whose blocks are listed."""
+        ends = _rows_of(cast("Blocks", fragment.blocks).ends, move)
+        listed, group = _rows_of(fragment.pieces, move), ends[:, columns.MEMORY_OF_END].copy()
+        owners = np.searchsorted(group, listed[:, columns.MEMORY])
+        blocks = _columns(owners, listed[:, [columns.SPACE, columns.FOLDED, columns.FIRST]])
+        reduces = bool(listed[0, columns.FIRST] < listed[0, columns.LAST])
+        none = np.empty((0, len(group)), dtype=np.int64)
+        return cls(move, group, ends[:, columns.MAIN_OF_END].copy(), blocks, fragment.parts, none, reduces)
+
+    @classmethod
+    def of_pushes(cls, fragment: Fragment, move: int) -> _Exchange:
+        """The collective of a fragment that says who pushes what where if it goes direct."""
+        transfers, pieces = _rows_of(fragment.transfers, move), _rows_of(fragment.pieces, move)
+        ends = fragment.instances[transfers[:, [columns.SOURCE, columns.TARGET]], 0].T
+        group = np.unique(ends)
+        sources, targets = np.searchsorted(group, ends)
+        lasting = transfers[:, columns.FEEDS] == NONE
+        mains = np.full(len(group), NONE, dtype=np.int64)
+        mains[targets[lasting]] = transfers[lasting, columns.TARGET]
+        if not len(pieces):
+            none = np.empty((0, len(group)), dtype=np.int64)
+            return cls(move, group, mains, _sent(transfers, sources, targets), mains[:0], none, False)
+        owners = np.searchsorted(group, pieces[:, columns.MEMORY])
+        blocks = _columns(owners, pieces[:, [columns.SPACE, columns.FOLDED]], np.arange(len(pieces)) * len(group))
+        staged = np.full((len(pieces), len(group)), NONE, dtype=np.int64)
+        given, fed = staged.copy(), transfers[:, columns.FEEDS][~lasting]
+        given[fed, sources[~lasting]] = transfers[~lasting, columns.SOURCE]
+        staged[fed, sources[~lasting]] = transfers[~lasting, columns.TARGET]
+        for block, owner in enumerate(owners.tolist()):
+            parts = fragment.parts[pieces[block, columns.FIRST] : pieces[block, columns.LAST]]
+            (given[block, owner],) = np.setdiff1d(parts, staged[block]).tolist()
+        return cls(move, group, mains, blocks, given.ravel(), staged, True)
+
+    def arrange(self, made: _Made, plan: int, pieces: int, places: Places, known: Flags) -> None:
+        """Add the pushes and folds in which members have a part, in the order in which all members make them."""
+        spaces = self.blocks[:, local_hops.SPACE]
+        cut = [made.spaces.cut(space, pieces) for space in spaces.tolist()] if pieces > 1 else spaces[:, None].tolist()
+        pushes, parts, folds, further, tiles, uses = local_hops.local_hops(
+            plan, (places[0][self.group], places[1][self.group]), known, self.blocks, self.given, self.staged,
+            self.mains, np.cumsum([0, *map(len, cut)]),
+            np.asarray([space for each in cut for space in each], dtype=np.int64), len(made.instances), self.reduces,
+            bool((self.mains != NONE).any()),
         )  # fmt: skip
-        memory = self.group[tiles[:, 0]]
-        new = made.instances[tiles[:, 1]]
-        new[:, 0], new[:, 1] = memory, InstanceKind.STAGING
+        room = made.instances[:0, 2:].T
+        if len(self.staged):  # a tile has room for its block, as those have that are there already
+            room = made.instances[self.staged.max(axis=1)[tiles[:, 1]], 2:].T
+        elif len(tiles):
+            room = made.spaces.hulls(spaces[tiles[:, 1]])
+        new = _columns(self.group[tiles[:, 0]], int(InstanceKind.STAGING), *room)
         made.instances = np.concatenate([made.instances, new])
-        fed = pushes[pushes[:, hop_kernels.FEEDS] != NONE]
-        receivers = (fed[:, hop_kernels.BY] + fed[:, hop_kernels.DISTANCE]) % len(self.group)
-        made.instances[fed[:, hop_kernels.TARGET], 0] = self.group[receivers]
-        every = np.concatenate([folds, further])
-        begins = sum(map(len, made.parts))
+        fed = pushes[pushes[:, local_hops.FEEDS] != NONE]
+        receivers = (fed[:, local_hops.BY] + fed[:, local_hops.DISTANCE]) % len(self.group)
+        made.instances[fed[:, local_hops.TARGET], 0] = self.group[receivers]
+        every, begins = np.concatenate([folds, further]), sum(map(len, made.parts))
         made.parts.append(parts)
         made.pieces.append(
             _columns(self.move, every[:, 0], self.group[every[:, 1]], every[:, 2], every[:, 3:] + begins)
         )
-        made.accesses.append(_columns(self.move, uses, 1 - uses[:, 2]))
+        made.accesses.append(_columns(self.move, spaces[uses[:, 0]], uses[:, 1:], 1 - uses[:, 2]))
         made.transfers.append(_in_turn(self.move, pushes))
+
+
+def _rows_of(rows: Table, move: int) -> Table:
+    """The rows of a movement, of rows by ascending movement."""
+    first, last = np.searchsorted(rows[:, columns.NODE], (move, move + 1))
+    found: Table = rows[first:last]
+    return found
 
 
 def _in_turn(move: int, pushes: Table) -> Table:
     """Pushes of a movement in their turns; one that sends on what another has brought follows that, if it is known."""
-    turns = pushes[:, : hop_kernels.BLOCK + 1]
+    turns = pushes[:, : local_hops.BLOCK + 1]
     pushes = pushes[np.lexsort(turns.T[::-1])]
-    brings, sent = pushes[:, hop_kernels.BRINGS], pushes[:, hop_kernels.FOLLOWS]
+    brings, sent = pushes[:, local_hops.BRINGS], pushes[:, local_hops.FOLLOWS]
     lands = np.flatnonzero(brings != NONE)
     lands = lands[brings[lands].argsort()]
     follows = np.full(len(pushes), NONE, dtype=np.int64)
     if len(lands):
         at = np.minimum(np.searchsorted(brings[lands], sent), len(lands) - 1)
         follows = np.where((sent != NONE) & (brings[lands][at] == sent), lands[at], NONE)
-    row = [hop_kernels.PART, hop_kernels.SOURCE, hop_kernels.TARGET, hop_kernels.FEEDS, hop_kernels.AFTER]
+    row = [local_hops.PART, local_hops.SOURCE, local_hops.TARGET, local_hops.FEEDS, local_hops.AFTER]
     return _columns(move, pushes[:, row], follows)
 
 

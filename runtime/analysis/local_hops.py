@@ -1,7 +1,8 @@
 """Compiled hops of some members: of a collective's blocks and a plan, the pushes and folds in which they have a part.
 
 A member knows of each block whom it sends to and who sends to it (`movement_plan.parent`, `children`), and so what it
-pushes, gets and folds, without the hops of all others. Of a ring of four, what member 1 knows of the block of 0:
+pushes, gets and folds, without the hops of all others; what all push is what is found if all are asked for. Of a ring
+of four, what member 1 knows of the block of 0:
 
     ======  =======================  ==============
     known   pushes                   folds
@@ -19,33 +20,17 @@ from __future__ import annotations
 import numpy as np
 
 from maniple.process.compilation.compiled import inner, kernel, leaf
-from maniple.runtime.analysis.hop_kernels import (
-    AFTER,
-    BLOCK,
-    BRINGS,
-    BY,
-    DISTANCE,
-    FEEDS,
-    FOLLOWS,
-    KEPT,
-    NONE,
-    OF,
-    OWNER,
-    PART,
-    PIECE,
-    SOURCE,
-    TARGET,
-    TURN,
-    Column,
-    Flags,
-    Table,
-)  # fmt: skip
 from maniple.runtime.schedule import movement_plan
 
 __all__: list[str] = []
 
-PARTS_OF_BLOCK = 3
-"""Behind the columns of a table of blocks, the first of the tiles that are given to it."""
+NONE = -1
+OWNER, SPACE, KEPT, PARTS_OF_BLOCK = range(4)
+"""Columns of a table of blocks: the place of the owner, the elements, the instance there, the first of the tiles that
+are given to it."""
+TURN, PIECE, DISTANCE, BY, OF, BLOCK, PART, SOURCE, TARGET, FEEDS, AFTER, BRINGS, FOLLOWS = range(13)
+"""Columns of a table of pushes: the order (phase and piece, piece, places from sender to receiver, sender, owner,
+block); the space of the piece, source and target, the folds that it feeds and sends on; what it brings and follows."""
 PUSHES, PARTS, OWN_FOLDS, FURTHER, TILES, USES = range(6)
 """What is counted: of folds those at owners, and those at others."""
 FURTHER_FOLD = 1 << 40
@@ -54,6 +39,9 @@ PARENT, PHASE, LANDED, SENDS, FOLD, ONWARDS = range(6)
 """Of each member, while a block is looked at: whom it sends to, when, the tile that this lands in, the tile that it
 sends, its first fold, and the last block that it has sent on."""
 
+Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Column = np.ndarray[tuple[int], np.dtype[np.int64]]
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Tables = tuple[Table, Column, Table, Table, Table, Table]
 """Pushes; parts; folds at owners, and at others (space, member, target, first part, one past the last); (member, block)
 of tiles that are made; (block, instance, is it written) of uses."""
@@ -61,8 +49,8 @@ of tiles that are made; (block, instance, is it written) of uses."""
 
 @kernel
 def local_hops(
-    plan: int, places: tuple[Column, Column], known: Flags, blocks: Table, given: Column, mains: Column, cuts: Column,
-    spaces: Column, tiles: int, reduces: bool, spreads: bool,  # noqa: FBT001
+    plan: int, places: tuple[Column, Column], known: Flags, blocks: Table, given: Column, staged: Table,
+    mains: Column, cuts: Column, spaces: Column, tiles: int, reduces: bool, spreads: bool,  # noqa: FBT001
 ) -> Tables:  # fmt: skip
     """The pushes and folds in which some members have a part, by a plan.
 
@@ -72,6 +60,8 @@ def local_hops(
         known: the members that are asked for.
         blocks: owner, space, instance and first given tile of each.
         given: the tiles.
+        staged: by block and member the tile that what it sends lands in, whose use is told already; of no block where
+            these are to be made.
         mains: by member its instance of valid values.
         cuts: where the pieces of each block begin.
         spaces: of each piece.
@@ -96,8 +86,8 @@ def local_hops(
         state[owner, FOLD] = NONE
         if reduces:
             _fold(
-                plan, rows, known, blocks, block, given, cuts, spaces, tiles, senders[:count], found, state, tables,
-                counts,
+                plan, rows, known, blocks, block, given, staged, cuts, spaces, tiles, senders[:count], found, state,
+                tables, counts,
             )  # fmt: skip
         _push(
             phases[1], known, blocks, block, mains, cuts, spaces, senders[:count], state, tables, counts, reduces,
@@ -167,16 +157,20 @@ def _senders(plan: int, rows: movement_plan.Rows, known: Flags, owner: int, foun
 
 @leaf
 def _fold(
-    plan: int, rows: movement_plan.Rows, known: Flags, blocks: Table, block: int, given: Column, cuts: Column,
-    spaces: Column, tiles: int, senders: Column, found: Column, state: Table, tables: Tables, counts: Column,
+    plan: int, rows: movement_plan.Rows, known: Flags, blocks: Table, block: int, given: Column, staged: Table,
+    cuts: Column, spaces: Column, tiles: int, senders: Column, found: Column, state: Table, tables: Tables,
+    counts: Column,
 ) -> None:  # fmt: skip
     """Add the folds of a block at those who are known, and say what everybody sends then; see `local_hops`."""
     _, parts, folds, further, _, uses = tables
     owner, first = blocks[block, OWNER], blocks[block, PARTS_OF_BLOCK]
     for place in range(len(senders)):
         member = senders[place]
-        state[member, LANDED] = _make(tables, counts, state[member, PARENT], block, tiles)
         state[member, SENDS], state[member, FOLD] = given[first + member], NONE
+        if len(staged):
+            state[member, LANDED] = staged[block, member]
+            continue
+        state[member, LANDED] = _make(tables, counts, state[member, PARENT], block, tiles)
         if known[state[member, PARENT]]:
             _use(uses, counts, block, state[member, LANDED], 1)
         if not known[member] and movement_plan.children(plan, rows, owner, member, found):
@@ -254,12 +248,11 @@ def _push(
                     pushes[at, FEEDS] = state[other, FOLD] + after
                 if state[member, FOLD] != NONE:
                     pushes[at, AFTER] = state[member, FOLD] + after
-    if spreads:
-        for member in senders:
-            source = state[member, PARENT]
-            if known[source] and source != owner and state[source, ONWARDS] != block:
-                state[source, ONWARDS] = block
-                _use(uses, counts, block, mains[source], 0)
+    for member in senders:
+        state[state[member, PARENT], ONWARDS] = block
+    for place in range(members if spreads else 0):
+        if known[place] and place != owner and state[place, ONWARDS] == block:
+            _use(uses, counts, block, mains[place], 0)
 
 
 @leaf

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from maniple.runtime.analysis import fragment as columns
-from maniple.runtime.analysis.arrangement import arrange_part
+from maniple.runtime.analysis.arrangement import arrange
 from maniple.runtime.analysis.fragment_kernels import count_items, place_items
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
@@ -110,7 +110,7 @@ class ScheduleBuilder:
         for number, key in enumerate(keys):
             if key not in found:
                 prices = self.prices(number)
-                found[key] = arrange_part(self._analysed[number], prices.plans, prices.pieces, places, self._known)
+                found[key] = arrange(self._analysed[number], prices.plans, prices.pieces, places, self._known)
         return [found[key] for key in keys]
 
     def compose(self) -> Schedule:

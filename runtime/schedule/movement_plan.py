@@ -60,11 +60,6 @@ NAMES = (
     *(f"levels({_SHAPES[a]}, {_SHAPES[b]})" for a, b in zip(WITHIN[4:], BETWEEN[4:], strict=True)),
 )
 """What plans are called, by number."""
-PHASE, SENDER, RECEIVER, OWNER, FOLDS = range(5)
-"""Columns of a table of hops: members are told by their place in the group. FOLDS is 0 for a hop that copies."""
-FIRST, MORE = 1, 2
-"""Of a hop that folds: whether it is the first of the owner's block that comes to its receiver."""
-
 Column = np.ndarray[tuple[int], np.dtype[np.int64]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 Rows = tuple[Column, Column, Column, Column, Column, Column]
@@ -261,68 +256,6 @@ def children(plan: int, rows: Rows, owner: int, member: int, found: Column) -> i
             at -= 1
         found[at] = child
     return count
-
-
-@inner
-def hops(plan: int, rows: Rows, owns: Column, reduces: bool, spreads: bool) -> Table:  # noqa: FBT001
-    """The hops of a plan, by ascending phase, and within one by owner.
-
-    Args:
-        plan: its number.
-        rows: how the group stands.
-        owns: whether each owns a block that is not empty.
-        reduces: whether blocks are reduced.
-        spreads: whether blocks are spread, once they are reduced.
-    """
-    members, first = len(owns), rows[5]
-    every, before = phases(plan, first), phases_within(plan, first)
-    found = np.empty((2 * members * members, 5), dtype=np.int64)
-    counts = np.zeros(2 * every + 1, dtype=np.int64)
-    count = 0
-    for owner in range(members):
-        if not owns[owner]:
-            continue
-        for member in range(members):
-            if member == owner:
-                continue
-            receiver, phase = parent(plan, rows, before, owner, member)
-            if reduces:
-                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, member, receiver
-                found[count, OWNER], found[count, FOLDS] = owner, MORE
-                counts[phase + 1] += 1
-                count += 1
-            if spreads:
-                phase = (2 if reduces else 1) * every - 1 - phase
-                found[count, PHASE], found[count, SENDER], found[count, RECEIVER] = phase, receiver, member
-                found[count, OWNER], found[count, FOLDS] = owner, 0
-                counts[phase + 1] += 1
-                count += 1
-    for phase in range(2 * every):
-        counts[phase + 1] += counts[phase]
-    return _by_phase(found[:count], counts, members)
-
-
-@inner
-def _by_phase(rows: Table, counts: Column, members: int) -> Table:
-    """Hops by ascending phase, given where each phase begins; the first that folds at a member says so."""
-    result = np.empty((len(rows), 5), dtype=np.int64)
-    for row in range(len(rows)):
-        place = counts[rows[row, PHASE]]
-        counts[rows[row, PHASE]] += 1
-        for column in range(5):
-            result[place, column] = rows[row, column]
-    begun = np.zeros(members * members, dtype=np.bool_)
-    for row in range(len(result)):
-        fold = result[row, OWNER] * members + result[row, RECEIVER]
-        if result[row, FOLDS] and not begun[fold]:
-            begun[fold], result[row, FOLDS] = True, FIRST
-    return result
-
-
-@kernel
-def table(plan: int, hosts: Column, tour: Column, owns: Column, reduces: bool, spreads: bool) -> Table:  # noqa: FBT001
-    """The hops of a plan, for Python: of members by ascending memory, with their hosts and places in the tour."""
-    return hops(plan, stand(hosts, tour), owns, reduces, spreads)
 
 
 @kernel

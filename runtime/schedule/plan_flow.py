@@ -29,9 +29,7 @@ from maniple.runtime.schedule import movement_plan
 from maniple.runtime.schedule.movement_plan import (
     BETWEEN,
     FLAT,
-    RECEIVER,
     RING_SHAPE,
-    SENDER,
     STAR,
     WITHIN,
     Column,
@@ -45,9 +43,8 @@ __all__: list[str] = []
 
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-PHASE = 0
-ELEMENTS, COPIED, TILES, BLOCKS, BEGINS, TIMES = range(3, 9)
-"""Columns of a table of flows, behind phase, sender and receiver: elements; bytes touched to read them; elements of the
+PHASE, SENDER, RECEIVER, ELEMENTS, COPIED, TILES, BLOCKS, BEGINS, TIMES = range(9)
+"""Columns of a table of flows: when, from which member to which; elements; bytes touched to read them; elements of the
 tiles that they land in; blocks; whether they are the first that come to the receiver of these; and how many phases from
 this one on have the same."""
 WEIGHTS = 4

@@ -31,14 +31,23 @@ from maniple.runtime.schedule.movement_plan import (
     FLAT,
     LEVELS,
     NAMES,
-    RECEIVER,
     RING_SHAPE,
-    SENDER,
     WITHIN,
     Rows,
 )
 from maniple.runtime.schedule.network import ENGINE, Column, Wires
-from maniple.runtime.schedule.plan_flow import BEGINS, BLOCKS, COPIED, ELEMENTS, PHASE, TILES, TIMES, WEIGHTS
+from maniple.runtime.schedule.plan_flow import (
+    BEGINS,
+    BLOCKS,
+    COPIED,
+    ELEMENTS,
+    PHASE,
+    RECEIVER,
+    SENDER,
+    TILES,
+    TIMES,
+    WEIGHTS,
+)
 
 __all__: list[str] = []
 

@@ -31,7 +31,8 @@ def planned(fragment: Fragment, hosts: tuple[int, ...], plan: int, cut: int = 1)
     moves = [move for move, kind in enumerate(fragment.kinds.tolist()) if kind in EXCHANGES]
     plans, pieces = np.full(len(fragment.kinds), DIRECT), np.full(len(fragment.kinds), cut)
     plans[moves] = plan
-    return arrange(fragment, plans, pieces, np.asarray(hosts), np.arange(len(hosts))), moves
+    places, known = (np.asarray(hosts), np.arange(len(hosts))), np.full(len(hosts), fill_value=True)
+    return arrange(fragment, plans, pieces, places, known), moves
 
 
 def contents(fragment: Fragment, seed: int) -> dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:

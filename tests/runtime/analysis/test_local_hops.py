@@ -10,12 +10,13 @@ from random import Random
 import numpy as np
 import pytest
 from drawn_exchanges import BOUNDS, EXCHANGES, drawn_plan, drawn_uses
+from listed_hops import table
 
 from maniple.process.compilation.compiled import kernel
 from maniple.regions.privilege import READ, reduce
 from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis import fragment as columns
-from maniple.runtime.analysis.arrangement import arrange, arrange_part
+from maniple.runtime.analysis.arrangement import arrange
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistance
 from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.step_analysis import analyse
@@ -122,8 +123,9 @@ def test_what_memories_know_is_their_part_of_the_whole(seed: int) -> None:
     tour = np.asarray(chance.sample(range(len(hosts)), len(hosts)))
     known = chance.sample(range(len(hosts)), chance.choice([1, 1, 2, len(hosts)]))
     flags = np.isin(np.arange(len(hosts)), known)
-    arranged = arrange(whole, plans, pieces, np.asarray(hosts), tour)
-    found = arrange_part(blocks, plans, pieces, (np.asarray(hosts), tour), flags)
+    places = np.asarray(hosts), tour
+    arranged = arrange(whole, plans, pieces, places, np.full(len(hosts), fill_value=True))
+    found = arrange(blocks, plans, pieces, places, flags)
     assert_same(Part(arranged, known), Part(found, known), moves)
     if len(known) == len(hosts):
         assert len(found.transfers) == len(arranged.transfers)
@@ -145,7 +147,7 @@ def test_who_sends_to_a_member_is_found_without_the_hops_of_others(seed: int) ->
     for plan in range(len(NAMES)):
         if plan != DIRECT and not movement_plan.differs(plan, hosts, tour):
             continue
-        hops = movement_plan.table(plan, hosts, tour, everyone, True, False).tolist()
+        hops = table(plan, hosts, tour, everyone, True, False).tolist()
         for owner, member in product(range(count), repeat=2):
             expected = sorted(hop[1] for hop in hops if hop[3] == owner and hop[2] == member)
             assert _children(plan, hosts, tour, owner, member).tolist() == expected, (NAMES[plan], owner, member)
@@ -161,7 +163,7 @@ def test_what_a_member_knows_grows_as_the_members_do() -> None:
         near, places = HostDistance((0,) * members), (np.zeros(members, dtype=np.int64), np.arange(members))
         blocks = analyse(key, near, pushes=False)
         direct = np.zeros(len(blocks.kinds), dtype=np.int64)
-        mine = arrange_part(blocks, direct, direct + 1, places, np.arange(members) == 1)
+        mine = arrange(blocks, direct, direct + 1, places, np.arange(members) == 1)
         counted[members] = (
             len(analyse(key, near).transfers), len(mine.transfers), len(mine.accesses), len(mine.instances),
             len(mine.pieces), len(mine.parts),

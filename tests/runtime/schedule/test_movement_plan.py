@@ -8,22 +8,11 @@ from random import Random
 
 import numpy as np
 import pytest
+from listed_hops import FIRST, FOLDS, MORE, OWNER, RECEIVER, SENDER, table
 from naive_plan import goes_up, hops_of, plans, shapes
 
 from maniple.runtime.schedule import movement_plan, plan_flow
-from maniple.runtime.schedule.movement_plan import (
-    FIRST,
-    FOLDS,
-    LEVELS,
-    MORE,
-    NAMES,
-    OWNER,
-    RECEIVER,
-    RING,
-    SENDER,
-    TREE,
-    table,
-)
+from maniple.runtime.schedule.movement_plan import LEVELS, NAMES, RING, TREE
 from maniple.runtime.schedule.plan_flow import BEGINS, BLOCKS, COPIED, ELEMENTS, TILES, TIMES
 
 EVERY = range(len(NAMES))
