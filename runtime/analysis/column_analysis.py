@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__: list[str] = []
 
 _TASK = (placed_use.MEMORY, placed_use.PROCESSOR, placed_use.COLOR)
 """What the compiled rules know of a task."""
+_REDUCING = frozenset(map(int, (RowKind.FOLD, RowKind.ALL_REDUCE, RowKind.REDUCE_SCATTER)))
 MOST_CELLS = 1 << 20
 """Boxes that cut a region into a grid of more cells than so many are analysed use by use."""
 MOST_WORDS = 1 << 22
@@ -81,7 +82,7 @@ def analyse(key: FragmentKey, hosts: tuple[int, ...], *, pushes: bool = True) ->
     shape = _Shape.of(key, len(hosts))
     if shape is None or dependence.interferes(shape.uses, shape.tasks, shape.boxes):
         return None
-    near = np.asarray(hosts, dtype=np.int64)
+    near = _near(hosts)
     while True:
         moves, _, edges, _, elements, carried, left, waits = dependence.analyse(
             shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept,
@@ -89,10 +90,16 @@ def analyse(key: FragmentKey, hosts: tuple[int, ...], *, pushes: bool = True) ->
         )  # fmt: skip
         if not _ROOM.grow():
             break
-    refused = waits or bool((moves[:, history.KIND] == dependence.UNWRITTEN).any())
+    refused = waits or dependence.UNWRITTEN in moves[:, history.KIND].tolist()
     found = None if refused else _fragment(key, shape, moves, edges, carried, left, None if pushes else elements)
     _ROOM.shrink()
     return found
+
+
+@lru_cache(maxsize=16)
+def _near(hosts: tuple[int, ...]) -> Column:
+    """The host of each memory; nobody writes there."""
+    return np.asarray(hosts, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,15 +145,16 @@ class _Shape:
         if len(axes) > AXES:
             return None
         home = _home(key, axes)
-        boxes, count = _boxes(table[:, placed_use.BOX :], axes, len(key.bounds.hi)), 0
-        uses = np.empty((len(tables), 3), dtype=np.int64)
-        for number, (privilege, tasks) in enumerate(key.uses):
-            uses[number] = count, count + len(tasks), _privilege(privilege)
-            count += len(tasks)
-        if not _fits(key, axes, home, boxes, _words(uses)):
+        boxes, uses = _boxes(table[:, placed_use.BOX :], axes, len(key.bounds.hi)), list[tuple[int, int, int]]()
+        count = waiting = 0
+        for (privilege, _), own in zip(key.uses, tables, strict=True):
+            uses.append((count, count + len(own), _privilege(privilege)))
+            count += len(own)
+            waiting = count if privilege.reduces else waiting
+        if not _fits(key, axes, home, boxes, waiting // 32):
             return None
-        tasks_table = np.ascontiguousarray(table[:, _TASK])
-        return cls(key.bounds, axes, memories, next(iter(ops), ""), home, uses, tasks_table, boxes, table[:, 0].copy())
+        tasks, op = np.ascontiguousarray(table[:, _TASK]), next(iter(ops), "")
+        return cls(key.bounds, axes, memories, op, home, np.asarray(uses), tasks, boxes, table[:, 0].copy())
 
     @property
     def layout(self) -> Column:
@@ -156,7 +164,7 @@ class _Shape:
 
 
 def _fits(key: FragmentKey, axes: tuple[int, ...], home: Boxes, boxes: Boxes, words: int) -> bool:
-    """Whether the boxes that cut a region make few enough cells."""
+    """Whether the boxes that cut a region make few enough cells; words say of each which contributions wait for it."""
     most = min(MOST_CELLS, MOST_WORDS // max(1, words))
     cuts, at_most = 2 * (len(home) + len(boxes)) + 1, 1
     for axis in axes:
@@ -170,12 +178,6 @@ def _fits(key: FragmentKey, axes: tuple[int, ...], home: Boxes, boxes: Boxes, wo
     return cells <= most
 
 
-def _words(uses: Table) -> int:
-    """How many words a cell needs for the contributions that wait for it."""
-    reducing = uses[(uses[:, 2] == validity.REDUCE) | (uses[:, 2] == validity.ACCUMULATE), 1]
-    return int(reducing[-1]) // 32 if len(reducing) else 0
-
-
 def _home(key: FragmentKey, axes: tuple[int, ...]) -> Boxes:
     """What is valid before a step, labelled by memory."""
     held = [(memory, *rect.lo, *rect.hi) for memory, rects in key.home for rect in rects if not rect.is_empty]
@@ -187,11 +189,11 @@ def _home(key: FragmentKey, axes: tuple[int, ...]) -> Boxes:
 
 def _boxes(ends: Table, axes: tuple[int, ...], ndim: int) -> Boxes:
     """The low and high ends of boxes on all axes as boxes on some, without a label."""
-    table = np.zeros((len(ends), WIDTH), dtype=np.int64)
-    table[:, HIGH:] = 1
-    for place, axis in enumerate(axes):
-        table[:, LOW + place] = ends[:, axis]
-        table[:, HIGH + place] = ends[:, ndim + axis]
+    table, count = np.zeros((len(ends), WIDTH), dtype=np.int64), len(axes)
+    table[:, HIGH + count :] = 1
+    ends = ends.reshape(len(ends), 2, ndim)
+    kept = ends if count == ndim else ends[:, :, axes]
+    table[:, LOW : LOW + count], table[:, HIGH : HIGH + count] = kept[:, 0], kept[:, 1]
     return table
 
 
@@ -219,7 +221,6 @@ def _fragment(
     spaces = BoxSpaces(shape.bounds, shape.axes, boxes, first, last)
     kinds = moves[:, history.KIND].copy()
     folds = kinds == RowKind.FOLD
-    reduces = folds | (kinds == RowKind.ALL_REDUCE) | (kinds == RowKind.REDUCE_SCATTER)
     return Fragment(
         tasks=tasks,
         uses=len(key.uses),
@@ -227,7 +228,7 @@ def _fragment(
         kinds=kinds,
         processors=np.where(folds, moves[:, history.BY], -1),
         elements=np.where(folds, 0, moves[:, history.ELEMENTS]),
-        ops=tuple([shape.op if fold else "" for fold in reduces.tolist()]),
+        ops=tuple([shape.op if kind in _REDUCING else "" for kind in kinds.tolist()]),
         accesses=accesses,
         transfers=transfers,
         pieces=pieces,

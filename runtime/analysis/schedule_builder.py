@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from maniple.runtime.schedule.launch_columns import processors_of
 from maniple.runtime.schedule.movement_plan import DIRECT, NAMES
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
-from maniple.runtime.schedule.roofline import task_ns
+from maniple.runtime.schedule.roofline import launches_ns
 from maniple.runtime.schedule.schedule import Pieces, RowKind, Schedule, csr
 from maniple.runtime.schedule.space import JoinedSpaces
 from maniple.runtime.schedule.traffic import price
@@ -100,7 +101,6 @@ class ScheduleBuilder:
         where = {key: processors_of(found) for key, found in points.items()}
         self._processors = [where[id(launch.points)] for launch in launches]
         self._starts = self._number_rows()
-        self._task_times: dict[tuple[object, ...], Column] = {}
 
     def _arranged(self) -> list[Fragment]:
         """The fragments with their collectives by the plans that take least, one for all regions that share it."""
@@ -109,8 +109,10 @@ class ScheduleBuilder:
         keys = [(id(fragment), self._sizes[number]) for number, fragment in enumerate(self._analysed)]
         for number, key in enumerate(keys):
             if key not in found:
-                prices = self.prices(number)
-                found[key] = arrange(self._analysed[number], prices.plans, prices.pieces, places, self._known)
+                found[key] = fragment = self._analysed[number]
+                if len(fragment.serves):
+                    prices = self.prices(number)
+                    found[key] = arrange(fragment, prices.plans, prices.pieces, places, self._known)
         return [found[key] for key in keys]
 
     def compose(self) -> Schedule:
@@ -225,14 +227,17 @@ class ScheduleBuilder:
         if self._known.all():
             return None
         found = np.zeros(len(self.machine.memories), dtype=np.int64)
-        listed = []
+        alike = Counter((id(fragment), self._sizes[number]) for number, fragment in enumerate(self._analysed))
         for placed, analysed in zip(self._placed, self._analysed, strict=True):
-            if analysed.blocks is not None:
-                size = self._sizes[placed.region]
-                found += (analysed.blocks.elements + self.prices(placed.region).staged) * size
-                listed.append(placed.fragment.instances[:, [0, 3]] * (1, size))
-        memories, sizes = np.concatenate([np.empty((0, 2), dtype=np.int64), *listed]).T
-        np.subtract.at(found, memories, sizes)
+            size = self._sizes[placed.region]
+            times = alike.pop((id(analysed), size), 0)  # all regions that share the fragment at once
+            if times and analysed.blocks is not None:
+                elements = analysed.blocks.elements.copy()
+                if len(analysed.serves):
+                    elements += self.prices(placed.region).staged
+                memories, listed = placed.fragment.instances[:, 0], placed.fragment.instances[:, 3]
+                np.subtract.at(elements, memories, listed)
+                found += elements * (size * times)
         return found
 
     def _accesses(self, count: int) -> tuple[Column, ...]:
@@ -251,7 +256,7 @@ class ScheduleBuilder:
         return (starts, *found)
 
     def _nodes(self) -> Table:
-        """What tasks use, by row and requirement: (number of the use, instance, space, whether it is written, slot)."""
+        """What tasks use, by requirement: (number of the use, instance, space, whether it is written, slot)."""
         tables = [placed.fragment.tasks for placed in self._placed]
         tasks, counts = np.concatenate([np.empty((0, 5), dtype=np.int64), *tables]), [len(each) for each in tables]
         found = np.empty((len(tasks), 5), dtype=np.int64)
@@ -262,7 +267,8 @@ class ScheduleBuilder:
         ):
             found[:, column] = tasks[:, own] + np.repeat(np.asarray(added, dtype=np.int64), counts)
         found[:, 3] = tasks[:, columns.TASK_WRITES]
-        ordered: Table = found[np.lexsort((self._slots, self._tasks))]
+        # By requirement alone: each goes behind what its row has already. Of short integers numpy counts.
+        ordered: Table = found[self._slots.astype(np.int16).argsort(kind="stable")]
         return ordered
 
     def _transfers(self, count: int) -> tuple[Column, ...]:
@@ -331,27 +337,18 @@ class ScheduleBuilder:
         starts = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(counts, out=starts[1:])
         held, devices = np.zeros((2, starts[-1]), dtype=np.int64), self.network.devices
+        times = launches_ns(self.launches, self.network.rooflines)
         for number, processors in enumerate(self._processors):
             last = self._starts[number + 1]
             first = last - len(processors)
-            durations[first:last] = found = self._task_ns(number)
-            held[:, starts[first:last]] = devices[processors], found
+            durations[first:last] = times[number]
+            held[:, starts[first:last]] = devices[processors], times[number]
         for placed in self._moving:
             prices = self.prices(placed.region)
             behind = np.repeat(starts[placed.moves] - prices.starts[:-1], np.diff(prices.starts))
             held[:, behind + np.arange(len(behind))] = prices.held[:, :2].T
         self.durations = durations
         return order(durations, (starts, held[0], held[1]), successors, self.network.lanes)
-
-    def _task_ns(self, number: int) -> Column:
-        """The nanoseconds of a launch's tasks, worked out once for all launches that are alike."""
-        launch = self.launches[number]
-        uses = tuple([(id(requirement.rects), requirement.region.dtype) for requirement in launch.requirements])
-        how = launch.flops, launch.kind, launch.multiplies_in, launch.port
-        key = (uses, self._processors[number].tobytes(), how)
-        if key not in self._task_times:
-            self._task_times[key] = task_ns(launch, self.network.rooflines)
-        return self._task_times[key]
 
     def prices(self, number: int) -> Prices:
         """Give what the movements of a region cost, found once for all regions that share the fragment."""

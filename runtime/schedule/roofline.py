@@ -25,7 +25,7 @@ import numpy as np
 from maniple.runtime.schedule.launch_columns import processors_of, volumes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.launch import Launch
@@ -137,6 +137,25 @@ def work(launch: Launch) -> tuple[Rates, Column, Column]:
 def task_ns(launch: Launch, reached: Rooflines) -> Column:
     """Give the nanoseconds of each task of a launch, at least 1."""
     return kernel_ns(reached, Kernel.of(launch), *work(launch))
+
+
+def launches_ns(launches: Sequence[Launch], reached: Rooflines) -> list[Column]:
+    """Give the nanoseconds of each task of each launch, worked out once for launches that are alike."""
+    keys: list[tuple[object, ...]] = []
+    groups: dict[Kernel, dict[tuple[object, ...], tuple[Rates, Column, Column]]] = {}
+    for launch in launches:
+        kernel = Kernel.of(launch)
+        uses = tuple([(id(requirement.rects), requirement.region.itemsize) for requirement in launch.requirements])
+        keys.append((kernel, uses, processors_of(launch.points).tobytes(), launch.flops))
+        if keys[-1] not in (group := groups.setdefault(kernel, {})):
+            group[keys[-1]] = work(launch)
+    found: dict[tuple[object, ...], Column] = {}
+    for kernel, group in groups.items():
+        flops, touched, processors = map(np.concatenate, zip(*group.values(), strict=True))
+        ends = np.cumsum([len(each) for each, _, _ in group.values()])
+        times = np.split(kernel_ns(reached, kernel, flops, touched, processors), ends[:-1])
+        found.update(zip(group, times, strict=True))
+    return [found[key] for key in keys]
 
 
 def kernel_ns(reached: Rooflines, kernel: Kernel, flops: Rates, touched: Column, processors: Column) -> Column:

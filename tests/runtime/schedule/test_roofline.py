@@ -13,7 +13,7 @@ from maniple.regions.privilege import READ
 from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
-from maniple.runtime.schedule.roofline import EFFICIENCY, Rooflines, fold_ns, task_ns
+from maniple.runtime.schedule.roofline import EFFICIENCY, Rooflines, fold_ns, launches_ns, task_ns
 
 MACHINES = [*(Machine.preset(name) for name in ("cpu:3", "cpu:2x2", "p100x4", "h100x8")), fed()]
 REGIONS = [
@@ -43,6 +43,14 @@ def test_tasks_take_what_each_takes_by_itself(drawn: tuple[Machine, Launch]) -> 
     found = task_ns(launch, Rooflines.of(machine)).tolist()
     assert found == [naive.task_ns(launch, point, machine) for point in range(len(launch.points))]
     assert min(found, default=1) >= 1
+
+
+@given(st.lists(launches(), max_size=8))
+def test_so_do_those_of_many_launches(drawn: list[tuple[Machine, Launch]]) -> None:
+    for machine in MACHINES:
+        reached, own = Rooflines.of(machine), 2 * [launch for where, launch in drawn if where == machine]
+        found = [times.tolist() for times in launches_ns(own, reached)]
+        assert found == [task_ns(launch, reached).tolist() for launch in own]
 
 
 @given(st.sampled_from(MACHINES), st.lists(st.integers(0, 1 << 50)))
