@@ -98,7 +98,9 @@ def found_here(graph: mp.Graph, machine: mp.Machine, search_s: float) -> Found:
     # What looks for pipelines has its turn after the trials of the searches, and is waited for.
     while any(not each.ended and (not each.strategy.needs_budget or within()) for each in state.entrants):
         state = auto.step(state)
-    found = list(auto.alternatives(state))
+    best = auto.result(state)
+    best = replace(best, strategy=str(dict(dict(best.explanation)[""])["found by"]))
+    found = [best, *auto.alternatives(state)]
     named = [replace(rival.plan, strategy=rival.name) for rival in rivals(problem, [])]
     found += named
     found += [replace(plan.with_zero(3, graph, machine), strategy=f"{plan.strategy}, ZeRO 3") for plan in named]
@@ -112,9 +114,9 @@ def found_here(graph: mp.Graph, machine: mp.Machine, search_s: float) -> Found:
         simulation = Simulation(graph, machine, plan, costs, OPTIMIZER)
         if excess(simulation)[0] <= 0:
             known.append(replace(plan, explanation=(), predicted=Predicted(simulation.makespan_ns / 1e9)))
-    known.sort(key=lambda plan: plan.predicted.step_s or 0.0)
     chosen, *rest = known
     others = [plan for plan in rest if (plan.pipeline is None) != (chosen.pipeline is None)]
+    others.sort(key=lambda plan: plan.predicted.step_s or 0.0)
     return Found(chosen, tuple(others[:1]))
 
 
