@@ -62,7 +62,7 @@ def calculation(name: str) -> Callable[..., object]:
             or gives what is no tensor.
     """
     found = overload(name)
-    declared = torch_internals.schema_of(found)
+    declared = torch_internals.schema_of(cast("Overload", found))
     takes, gives = ([str(each.type) for each in part] for part in (declared.arguments, declared.returns))
     reads = "str" not in takes or any("Tensor" in kind for kind in takes)
     if declared.is_mutable or not reads or not gives or any("Tensor" not in kind for kind in gives):

@@ -159,8 +159,8 @@ def _places() -> dict[str, object]:
     found: dict[str, object] = {"Python's random": random.getstate()}
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        found["numpy.random"] = [str(part) for part in numpy.random.get_state()[2:]]
-        found["numpy.random"] += [numpy.random.get_state()[1].tobytes()]
+        _, words, *rest = numpy.random.get_state()
+        found["numpy.random"] = (words.tobytes(), *rest)
     return found
 
 
