@@ -196,10 +196,10 @@ def answer(draw: random.Random) -> str:
 class _Nobody(zmq.Poller):
     """A poller that nobody asks: what is ready is known."""
 
-    def register(self, socket: object, flags: int = 0) -> None:  # type: ignore[override]
+    def register(self, socket: object, flags: int = 0) -> None:
         return None
 
-    def unregister(self, socket: object) -> None:  # type: ignore[override]
+    def unregister(self, socket: object) -> None:
         return None
 
 

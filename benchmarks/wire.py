@@ -298,8 +298,8 @@ def show(count: int, rate: str, ranks: int, found: dict[str, Any]) -> None:
         cells.append(f"of predicted {took['ours'] / told['seconds']:5.2f}")
         cells.append(f"exchange alone {told['exchange'] * 1e3:.1f} ms, both ways {told['rate'] / 1e6:.0f} MB/s")
         print(f"  all-reduce of {int(size) >> 20:4} MiB   {'   '.join(cells)}")
-        sent = [f"{name} {each[0]:,} bytes in {each[1]} packets" for name, each in found["sent"][size].items()]
-        print(f"{'':24}rank 0 sends: {', '.join(sent)}", flush=True)
+        on_interface = [f"{name} {each[0]:,} bytes in {each[1]} packets" for name, each in found["sent"][size].items()]
+        print(f"{'':24}rank 0 sends: {', '.join(on_interface)}", flush=True)
 
 
 def main() -> None:

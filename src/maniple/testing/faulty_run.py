@@ -310,7 +310,8 @@ def _linked(shared: _Run, rank: int, endpoints: Sequence[str], stack: ExitStack)
     else:
         pair = rank, scenario.peer
         meets = Strangers(scenario.fault, int(port), pair, scenario.seed, framed=framed)
-    shared.links.append(stack.enter_context(meets))
+    stack.enter_context(meets)
+    shared.links.append(meets)
     kept = where if framed else told
     changed = f"{kept.rpartition(':')[0]}:{port}"
     found[scenario.peer] = f"{changed}#{told}" if framed else f"{where}#{changed}"
