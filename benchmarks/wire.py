@@ -318,6 +318,7 @@ def main() -> None:
     if given.be is not None:
         be(json.loads(given.be))
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a limit of time leaves no ranks and namespaces behind
     for count in given.hosts:
         for ranks in given.ranks:
             for rate in given.rate:
