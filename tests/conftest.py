@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
+import torch._dynamo  # noqa: F401  (where it is loaded imports are made here: each process apart would load it anew)
 from hypothesis import HealthCheck, settings
 
 from maniple.operators.graph.graph import Graph

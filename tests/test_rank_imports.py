@@ -30,8 +30,11 @@ graph.loss(graph.cross_entropy(graph.linear(hidden, 2), y))
 plan = mp.search(graph, mp.Machine.detect(), strategy="data_parallel")
 with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
     trainer.step(torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
-told["of torch's compiler"] = sorted(sys.modules.keys() & {"sympy", "torch._dynamo", "torch._inductor"})
 told["later"] = sorted(set(sys.modules) - imported)
+told["of scipy"] = "scipy.linalg" in sys.modules
+import numba
+told["a product"] = float(numba.njit(lambda x: np.dot(x, x))(np.full(3, 2.0)))
+told["of torch's compiler"] = sorted(sys.modules.keys() & {"sympy", "torch._dynamo", "torch._inductor"})
 print(json.dumps(told))
 """
 
@@ -47,6 +50,8 @@ def test_a_process_that_imported_it_may_be_forked_and_has_all_that_takes_long() 
         "draws nothing": True,
         "gpu": False,
         "launched": False,
+        "of scipy": False,
+        "a product": 12.0,
         "of torch's compiler": [],
     }
     packages = {name.partition(".")[0] for name in later}

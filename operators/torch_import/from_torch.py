@@ -13,12 +13,14 @@ from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind
 
 from maniple.operators.graph.graph import Graph
+from maniple.operators.graph.graph_file import to_json
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.torch_import.autocast_region import widen
 from maniple.operators.torch_import.capture import capture
 from maniple.operators.torch_import.closure import attributes, in_modes, preserve
 from maniple.operators.torch_import.constants import Constants, is_written
 from maniple.operators.torch_import.exported_call import Known
+from maniple.operators.torch_import.found_graph import FoundGraph
 from maniple.operators.torch_import.handler_table import handler
 from maniple.operators.torch_import.handlers import (  # noqa: F401 (fill the table)
     arithmetic,
@@ -34,6 +36,7 @@ from maniple.operators.torch_import.handlers import (  # noqa: F401 (fill the ta
 from maniple.operators.torch_import.import_request import Examples, Loss, Request, Step
 from maniple.operators.torch_import.mutation import functional
 from maniple.operators.torch_import.names import Names
+from maniple.operators.torch_import.passing_process import can_pass, made_in_passing
 from maniple.operators.torch_import.pruning import prune
 from maniple.operators.torch_import.recount import Recount
 from maniple.operators.torch_import.translation import Translation
@@ -128,17 +131,29 @@ class _Import:
         examples = tuple(
             value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True)
         )
+        module, found = self.request.module, None
         with _ONE_AT_A_TIME, in_modes(self.modes), pause_gc():
-            return self._graph(examples)
+            if can_pass([*examples, *module.parameters(), *module.buffers(), *(v for _, v in attributes(module))]):
+                sent = made_in_passing(lambda: self._export(examples).to_bytes())
+                found = FoundGraph.of_bytes(sent) if sent else None
+            found = found or self._export(examples)
+        graph, self.closed = found.graph(), found.closed
+        self.request.changed[:] = found.changed
+        kept = {tensor.name for tensor in graph.lasting}
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers(remove_duplicate=False))}
+        values = {key: state[key].detach() for key in found.held if key in kept}
+        graph.load_state_dict({**values, **found.constants}, strict=False)
+        self._check_inputs(graph)
+        return graph, found.constants
 
-    def _graph(self, examples: tuple[Values, ...]) -> tuple[Graph, dict[str, Values]]:
+    def _export(self, examples: tuple[Values, ...]) -> FoundGraph:
         step = Step(self.request)
         with preserve(value for _, value in attributes(self.request.module)):
             program = functional(capture(step, examples))
         widen(program.graph_module, self.request.name)
         graph = Graph(self.name)
         names = Names(set())
-        values, state, handles = self._declare(graph, program, step, names, examples)
+        values, held, handles = self._declare(graph, program, step, names, examples)
         into = Translation(graph, names, handler)
         results = into.translate(program.graph, values)
         into.assigned |= self._finish(graph, program, results, into, handles)
@@ -146,17 +161,16 @@ class _Import:
         for buffer, value in into.assigned.items():
             graph.assign(graph.handle(buffer), into.tensor(value))
         graph = prune(graph)
-        self._check_inputs(graph)
         kept = {tensor.name for tensor in graph.lasting}
-        graph.load_state_dict({k: v for k, v in {**state, **into.constants}.items() if k in kept}, strict=False)
-        return graph, {key: value for key, value in into.constants.items() if key in kept}
+        known = {key: value for key, value in into.constants.items() if key in kept}
+        return FoundGraph(to_json(graph), tuple(held), known, self.closed, tuple(self.request.changed))
 
     def _declare(
         self, graph: Graph, program: ExportedProgram, step: Step, names: Names, examples: tuple[Values, ...]
-    ) -> tuple[dict[Node, Any], dict[str, Values], dict[str, Tensor]]:
-        """Declare inputs, parameters and buffers: the values of the program's placeholders, and the initial state."""
+    ) -> tuple[dict[Node, Any], list[str], dict[str, Tensor]]:
+        """Declare inputs, parameters and buffers: the values of the program's placeholders, and who has values."""
         handles: dict[str, Tensor] = {}
-        state: dict[str, Values] = {}
+        held: list[str] = []
         for key, value in zip(self.request.tensors, examples, strict=True):
             handles[key] = graph.input(names.free(key), tuple(value.shape), _dtype(value))
         first: dict[int, str] = {}
@@ -166,7 +180,7 @@ class _Import:
                 names.free(key), tuple(value.shape), _dtype(value), requires_grad=value.requires_grad
             )
             if not value.is_meta:
-                state[key] = value.detach()
+                held.append(key)
         for key, value in self.request.module.named_parameters(remove_duplicate=False):
             if first[id(value)] != key:
                 graph.tie(names.free(key), first[id(value)])
@@ -182,7 +196,7 @@ class _Import:
                 case InputKind.PARAMETER:
                     values[node] = handles[first[id(step.get_parameter(str(spec.target)))]]
                 case InputKind.BUFFER:
-                    values[node] = self._buffer(graph, target, node, names, state, persistent=bool(spec.persistent))
+                    values[node] = self._buffer(graph, target, node, names, held, persistent=bool(spec.persistent))
                 case InputKind.CONSTANT_TENSOR:
                     values[node] = constants.values_of(node, str(spec.target))
                 case _:
@@ -191,7 +205,7 @@ class _Import:
                         "torch.Generator is one); do without it, or compute what it gives before the step"
                     )
         self.closed = tuple(constants.closed)
-        return values, state, handles
+        return values, held, handles
 
     def _check_inputs(self, graph: Graph) -> None:
         """Tell the graph how a step's arguments become its inputs; refuse one without any."""
@@ -204,14 +218,14 @@ class _Import:
         graph.takes(self.request.arguments(graph.name, self.request.tensors.keys() - kept))
 
     def _buffer(
-        self, graph: Graph, key: str, node: Node, names: Names, state: dict[str, Values], *, persistent: bool
+        self, graph: Graph, key: str, node: Node, names: Names, held: list[str], *, persistent: bool
     ) -> Tensor | Known:
         """A buffer of the module; one that is no part of its state dict and never changes is known."""
         value = self.request.module.get_buffer(key)
         if not persistent and not value.is_meta and not is_written(node):
             return Known(value.detach().cpu(), names.free(key))
         if not value.is_meta:
-            state[key] = value.detach()
+            held.append(key)
         return graph.buffer(names.free(key), tuple(value.shape), _dtype(value), persistent=persistent)
 
     def _finish(

@@ -5,6 +5,7 @@
 | ``gaussian_nll_loss`` | raises if a variance is negative, so it looks at values | a negative variance is a NaN |
 | ``instance_norm`` with statistics | what it writes to them is not in the program | it is computed beside it |
 | a batch norm without momentum | asks how many batches there were | the share of this one is a tensor |
+| ``ctc_loss`` | torch has no form of it without values | refused |
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from maniple.operators.operator.call_under_mode import call_under_mode
+from maniple.process.error import RequestError
 
 
 @final
@@ -113,7 +115,17 @@ def _instance_norm(
     return found
 
 
+def _ctc_loss(**_: Any) -> Any:
+    """Refuse it: what torch says is the name of a kernel that nobody calls."""
+    raise RequestError(
+        "from_torch: ctc_loss cannot be imported: torch computes it on values alone, and it sums over whole sequences, "
+        "of which no split is known here; import the module with another loss, or write the graph by hand, where "
+        'Graph.call(ctc, logarithms, labels, lengths, results=[((), "float32")]) runs a function whole'
+    )
+
+
 _BY: dict[Callable[..., Any], tuple[inspect.Signature, Callable[..., Any]]] = {
     F.gaussian_nll_loss: (inspect.signature(F.gaussian_nll_loss), _gaussian_nll_loss),
     F.instance_norm: (inspect.signature(F.instance_norm), _instance_norm),
+    F.ctc_loss: (inspect.signature(F.ctc_loss), _ctc_loss),
 }

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from sys import modules
@@ -30,7 +30,7 @@ import numba
 import numpy as np
 
 from maniple.process import environment
-from maniple.process.compilation import inner_library, numba_internals
+from maniple.process.compilation import inner_library, linkable_code, numba_internals
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
@@ -65,12 +65,12 @@ class _Module:
     Args:
         digest: of all that their code is made of.
         folder: where it is kept.
-        functions: how many there are.
+        functions: those that were declared.
     """
 
     digest: str
     folder: Path
-    functions: int = 0
+    functions: list[Any] = field(default_factory=list)
 
 
 _MODULES: dict[str, _Module] = {}
@@ -104,11 +104,11 @@ def leaf(function: Kernel) -> Kernel:
 def _declared(function: Kernel, asked: Mapping[str, Any]) -> Kernel:
     """The function compiled by numba, which keeps the code in the folder of its module."""
     module = _module(function)
-    module.functions += 1
     with _kept_in(module.folder):
         declare: Any = numba.njit(cache=True, **asked)
         compiled: Kernel = declare(function)
         numba_internals.ignore_literals(compiled)
+    module.functions.append(compiled)
     return compiled
 
 
@@ -186,7 +186,15 @@ def place(source: Path) -> Path:
 def progress() -> tuple[int, int]:
     """How many functions of the imported modules are compiled, by whatever process, and how many there are."""
     indices = sum(1 for module in _MODULES.values() for _ in module.folder.glob("*/*.nbi"))
-    return indices, sum(module.functions for module in _MODULES.values())
+    return indices, sum(len(module.functions) for module in _MODULES.values())
+
+
+def pack() -> None:
+    """Let go of what is kept of functions for callers that might be compiled later: 20 MiB of a training's."""
+    with numba_internals.global_compiler_lock:
+        for module in _MODULES.values():
+            for function in module.functions:
+                linkable_code.pack(function)
 
 
 def remove_unused() -> None:

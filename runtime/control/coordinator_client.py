@@ -14,6 +14,7 @@ import zmq
 
 from maniple.process.error import RunError
 from maniple.process.headway import Headway
+from maniple.process.quiet_thread import QuietThread
 from maniple.process.wakeup import Wakeup
 from maniple.runtime.control.control import MAX_TEXT, Control, RankStopped, Roll
 from maniple.runtime.control.echo import Echo
@@ -120,7 +121,7 @@ class CoordinatorClient(Control):
         self._callbacks: list[Callable[[RankStopped], object]] = []
         self._alarm = Wakeup()
         self._parent = os.getppid()
-        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+        self._thread = QuietThread(target=self._run, name="control", daemon=True)
 
     def join(self) -> Welcome:
         """Introduce this rank and wait until all are there.

@@ -6,12 +6,12 @@ long list, an import, a call into a library that keeps the lock. It stops when t
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import final
 
 import zmq
 
+from maniple.process.quiet_thread import QuietThread
 from maniple.runtime.control.control import echo_name
 from maniple.runtime.transports.proof import be_rank
 from maniple.runtime.transports.zeromq import make_socket
@@ -38,7 +38,7 @@ class Echo:
         self._socket.setsockopt(zmq.ROUTING_ID, echo_name(rank))
         be_rank(self._socket, token)
         self._socket.connect(endpoint)
-        self._thread = threading.Thread(target=self._run, name="echo", daemon=True)
+        self._thread = QuietThread(target=self._run, name="echo", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

@@ -9,6 +9,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from maniple.process.compilation import linear_algebra
+
 __all__: list[str] = []
 
 WIDTH = 8
@@ -44,6 +46,8 @@ def _exchanging(typing: object, address: object, value: object) -> tuple[object,
 load = cast("Callable[[int], int]", intrinsic(_loading))
 store = cast("Callable[[int, int], None]", intrinsic(_storing))
 _exchange = cast("Callable[[int, int], int]", intrinsic(_exchanging))
+
+linear_algebra.defer()  # what follows is compiled at once, in many a process as the first
 
 
 @njit(["void(int64, int64)"], cache=True)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from maniple.process.compilation import linear_algebra
+from maniple.process.compilation.compiled import pack
 from maniple.process.error import RequestError
 from maniple.process.file_entry import Entry
 from maniple.process.malloc_tuning import give_back, giving_back
@@ -55,6 +57,7 @@ class MemoryUse:
         """
         if not self._begun:
             self._begun = True
+            pack()
             give_back()
             self._watch.begin()
 
@@ -138,4 +141,5 @@ def load_compiler() -> None:
     from maniple.operators.training.descent import SGD
     from maniple.operators.training.descent_kernels import bind_descent
 
+    linear_algebra.defer()
     bind_descent(SGD(lr=0.0), torch.zeros(1), torch.zeros(1), (), 1)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import pytest
 
-from maniple.process.compilation import compiled
+from maniple.process.compilation import compiled, linkable_code
 from maniple.strategies.simulation.compilation import compile_all, told
 
 LEAF = """
@@ -176,3 +176,26 @@ def test_what_another_version_uses_stays_and_what_none_has_used_for_long_goes(
     compiled.remove_unused()
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {folders["own"].name, folders["other"].name, "boxes.cpython-311.pyc"}
+
+
+@numba.njit  # type: ignore[untyped-decorator]
+def _third(x: int) -> int:
+    return x // 3
+
+
+def test_what_is_packed_is_linked_by_callers_that_are_compiled_later() -> None:
+    @numba.njit  # type: ignore[untyped-decorator]
+    def before(x: int) -> int:
+        return int(_third(x)) + 1
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def after(x: int) -> int:
+        return int(_third(x)) + 2
+
+    assert before(9) == 4
+    (library,) = [found.library for found in _third.overloads.values()]
+    assert library._shared_module is not None
+    linkable_code.pack(_third)
+    assert library._shared_module is None
+    assert (_third(9), before(9), after(9)) == (3, 4, 5)
+    assert library._shared_module is not None, "after() has linked it"

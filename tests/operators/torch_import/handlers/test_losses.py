@@ -132,3 +132,42 @@ def test_a_negative_variance_is_no_number() -> None:
     plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
     with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer, pytest.raises(mp.RunError, match="NaN"):
         trainer.step(*given)
+
+
+class Connectionist(nn.Module):
+    """Frames, each of which may be one of four words or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor, y: Tensor, frames: Tensor, words: Tensor) -> Tensor:
+        return of_frames(self.layer(x), y, frames, words)
+
+
+def of_frames(logits: Tensor, y: Tensor, frames: Tensor, words: Tensor) -> Tensor:
+    return F.ctc_loss(logits.log_softmax(-1).transpose(0, 1), y, frames, words)
+
+
+def test_ctc_is_refused_by_name_and_trains_where_it_is_called_whole() -> None:
+    chance = torch.Generator().manual_seed(0)
+    x, y = torch.randn(4, 7, 6, generator=chance), torch.randint(1, 5, (4, 3), generator=chance)
+    batch = x, y, torch.tensor([7, 6, 7, 5]), torch.tensor([3, 2, 1, 3])
+    module = Connectionist()
+    with pytest.raises(mp.RequestError, match=r"ctc_loss cannot be imported.*Graph\.call"):
+        mp.from_torch(module, batch)
+    graph = mp.Graph("connectionist")
+    named = zip("xyfw", batch, strict=True)
+    given = [graph.input(name, tuple(value.shape), str(value.dtype).removeprefix("torch.")) for name, value in named]
+    logits = graph.linear(given[0], 5, name="layer")
+    graph.loss(graph.call(of_frames, logits, *given[1:], results=[((), "float32")])[0])
+    graph.load_state_dict(module.state_dict())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    plan = mp.search(graph, mp.Machine.detect(), strategy="data_parallel")
+    with mp.Trainer(graph, plan, optimizer=mp.SGD(lr=0.1)) as trainer:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = module(*batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            assert trainer.step(*batch) == pytest.approx(loss.item(), rel=1e-5)
