@@ -9,7 +9,8 @@ out: what is computed is then wrong, and nothing that keeps it right can be fast
 the end of the one before. Sides take turns, and figures are medians over the rounds.
 
 Waits for storage are counted as the lanes keep them: of what a step would wait for, most is implied by what its lane
-has waited for already.
+has waited for already. `caller_us` is the processor time of the thread that calls, of each run: what the program itself
+costs beside its lanes, which have threads of their own.
 """
 
 from __future__ import annotations
@@ -127,17 +128,20 @@ def _replay(name: str, buffers: list[mp.Region], runs: int, *, fence: bool) -> N
     mp.fence()
 
 
-def timed(sides: dict[str, Go], runs: int, rounds: int) -> dict[str, list[float]]:
-    """Time the sides in turn: microseconds a run, one figure per round."""
+def timed(sides: dict[str, Go], runs: int, rounds: int) -> tuple[dict[str, list[float]], list[float]]:
+    """Time the sides in turn: microseconds a run, one figure per round; and those of the first side's caller."""
     found: dict[str, list[float]] = {side: [] for side in SIDES}
+    called: list[float] = []
     for turn in range(rounds + 1):
         for side in SIDES:
             mp.world().control.gather(b"")
-            begun = time.perf_counter()
+            begun, worked = time.perf_counter(), time.thread_time()
             sides[side](runs)
             if turn:
                 found[side].append(1e6 * (time.perf_counter() - begun) / runs)
-    return found
+            if turn and side == SIDES[0]:
+                called.append(1e6 * (time.thread_time() - worked) / runs)
+    return found, called
 
 
 def cases(names: Collection[str]) -> dict[str, tuple[Callable[[], tuple[dict[str, Go], list[int]]], int]]:
@@ -166,20 +170,22 @@ def main(*, rounds: int, names: tuple[str, ...], as_json: bool) -> None:
     results = []
     for name, (make, runs) in cases(names).items():
         sides, counted = make()
-        times = timed(sides, runs, rounds)
+        times, called = timed(sides, runs, rounds)
         ratios = {
             side: statistics.median(a / b for a, b in zip(times[side], times[SIDES[0]], strict=True)) for side in SIDES
         }
         entry = {
             "case": name,
             "us": round(statistics.median(times[SIDES[0]]), 1),
+            "caller_us": round(statistics.median(called), 1),
             "waits": counted[0],
             "waits_for_values": counted[1],
             "ratio": {side: round(ratio, 3) for side, ratio in ratios.items()},
         }
-        results.append(entry)
         if mp.world().rank == 0 and not as_json:
-            print(f"{name:32} {entry['us']:10.1f} us  waits {counted}  {entry['ratio']}", flush=True)
+            told = f"{entry['us']:10.1f} us  caller {entry['caller_us']:6.1f}  waits {counted}  {entry['ratio']}"
+            print(f"{name:32} {told}", flush=True)
+        results.append(entry)
     if mp.world().rank == 0:
         print(json.dumps(results))
 
