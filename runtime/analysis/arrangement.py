@@ -20,7 +20,7 @@ from maniple.runtime.schedule.instance import InstanceKind
 from maniple.runtime.schedule.movement_plan import DIRECT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from maniple.runtime.analysis.fragment import Blocks, Fragment, Table
     from maniple.runtime.schedule.schedule import Column, Flags
@@ -163,7 +163,7 @@ class _Exchange:
             np.asarray([space for each in cut for space in each], dtype=np.int64), len(made.instances), self.reduces,
             bool((self.mains != NONE).any()),
         )  # fmt: skip
-        room = made.instances[:0, 2:].T
+        room: Iterable[Column] = made.instances[:0, 2:].T
         if len(self.staged):  # a tile has room for its block, as those have that are there already
             room = made.instances[self.staged.max(axis=1)[tiles[:, 1]], 2:].T
         elif len(tiles):

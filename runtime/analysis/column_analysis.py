@@ -153,8 +153,8 @@ class _Shape:
             waiting = count if privilege.reduces else waiting
         if not _fits(key, axes, home, boxes, waiting // 32):
             return None
-        tasks, op = np.ascontiguousarray(table[:, _TASK]), next(iter(ops), "")
-        return cls(key.bounds, axes, memories, op, home, np.asarray(uses), tasks, boxes, table[:, 0].copy())
+        placing, op = np.ascontiguousarray(table[:, _TASK]), next(iter(ops), "")
+        return cls(key.bounds, axes, memories, op, home, np.asarray(uses), placing, boxes, table[:, 0].copy())
 
     @property
     def layout(self) -> Column:

@@ -151,7 +151,7 @@ def launches_ns(launches: Sequence[Launch], reached: Rooflines) -> list[Column]:
             group[keys[-1]] = work(launch)
     found: dict[tuple[object, ...], Column] = {}
     for kernel, group in groups.items():
-        flops, touched, processors = map(np.concatenate, zip(*group.values(), strict=True))
+        flops, touched, processors = (np.concatenate(each) for each in zip(*group.values(), strict=True))
         ends = np.cumsum([len(each) for each, _, _ in group.values()])
         times = np.split(kernel_ns(reached, kernel, flops, touched, processors), ends[:-1])
         found.update(zip(group, times, strict=True))
