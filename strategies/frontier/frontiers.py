@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from maniple.strategies.frontier.algebra import UNLIMITED, Column, Columns
+from maniple.strategies.frontier.algebra import UNLIMITED, Column, Columns, thin_out
 from maniple.strategies.frontier.cell_kernels import unite_cells, unroll
 
 if TYPE_CHECKING:
@@ -124,6 +124,13 @@ class Frontiers:
         first, count = cell.tolist()
         memory, ticks = self._points[:2, first : first + count]
         return memory.copy(), ticks.copy()
+
+    def thinned(self, cell: Cells, epsilon: float) -> Cells:
+        """The points of a cell that stand for all of them, see `algebra.thin_out`."""
+        first, count = cell.tolist()
+        kept = first + thin_out(self._points[0, first : first + count], epsilon, self._floor)
+        memory, ticks, left, right = self._points[:, kept]
+        return np.asarray((self._add(memory, ticks, left, right), len(kept)), dtype=np.int64)
 
     def unrolled(self, cell: Cells, starts: Sequence[int]) -> Cells:
         """What the points of a cell are the sums of, by marks: [point, operator], from the operator's first mark on.

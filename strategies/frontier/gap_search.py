@@ -64,6 +64,9 @@ ENTRIES = 1_000_000
 """The largest table of frontiers that is made."""
 BRANCHES = 64
 """So many eliminations conditioning may make."""
+CROWDED = 1 << 14
+"""A frontier of more points is thinned by what is allowed, though all of it is known: choices are kept as objects, and
+those of a stage of Inception-v3 took 10 GB."""
 FLOOR_ROUNDING = 1e-6
 """By what share the leanest point of a gap may have more memory than one in it, for its sum is rounded."""
 LARGEST = 20_000_000
@@ -103,8 +106,8 @@ def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> S
         limit: points that need more memory are left out: with epsilon 0 the last point is the fastest within it.
     """
     if _effort(model) <= EXACT_ENTRIES:
-        points, inexact = _eliminate(model, _all_choices(model), limit, 0.0, cores)
-        return Solution(tuple(points), 0.0, inexact)
+        points, inexact, thinned = _eliminate(model, _all_choices(model), limit, 0.0, cores, crowded=epsilon)
+        return Solution(tuple(points), epsilon if thinned else 0.0, inexact)
     points, inexact = search_gaps(model, epsilon, cores)
     return Solution(tuple(point for point in points if point.memory <= limit), epsilon, inexact)
 
@@ -117,7 +120,7 @@ def search_gaps(model: Model, epsilon: float, cores: int) -> tuple[list[Found], 
     inexact = sums.inexact
     if not inexact:
         for gap, kept in _screened(sums, gaps, share):
-            found, kept_choice = _eliminate(model, kept, UNLIMITED, share, cores, gap)
+            found, kept_choice, _ = _eliminate(model, kept, UNLIMITED, share, cores, gap)
             points, inexact = [*points, *found], (*inexact, *kept_choice)
     return undominated(points), tuple(sorted(set(inexact)))
 
@@ -192,9 +195,9 @@ def _below(small: Contraction, gap: Gap, share: float) -> Below | None:
 
 
 def _eliminate(
-    model: Model, kept: Kept, limit: int, share: float, cores: int, gap: Gap | None = None
-) -> tuple[list[Found], tuple[int, ...]]:
-    """The frontier of some choices, and the operators that kept one for want of entries.
+    model: Model, kept: Kept, limit: int, share: float, cores: int, gap: Gap | None = None, crowded: float = 0.0
+) -> tuple[list[Found], tuple[int, ...], bool]:
+    """The frontier of some choices, which operators kept one for want of entries, and whether it was thinned at last.
 
     Args:
         model: the model.
@@ -203,6 +206,7 @@ def _eliminate(
         share: the bound on what is left out besides, see the module.
         cores: how many threads eliminate.
         gap: what is not in this gap may be left out.
+        crowded: the bound on what is left out of the whole frontier where it has more than `CROWDED` points.
     """
     small = contracted(model, kept)
     operators, sizes = len(small.numbers), small.model.sizes
@@ -211,7 +215,7 @@ def _eliminate(
     epsilon = (1.0 + share) ** (1.0 / (2 * operators + len(small.model.edges) + 1)) - 1.0
     floor = 0 if gap is None else int(gap.lean.memory * (1.0 - FLOOR_ROUNDING))
     if limit < small.base[0]:
-        return [], ()
+        return [], (), False
     semiring = Frontiers(limit=limit - small.base[0], epsilon=epsilon, floor=floor, cores=cores, below=below)
     tables, marks = [], [0]
     for number, (memory, ticks) in enumerate(small.model.own):
@@ -227,5 +231,6 @@ def _eliminate(
     cell = semiring.union([semiring.product(end.closed) for end in ends])
     inexact = tuple(sorted({small.numbers[operator] for end in ends for operator in end.inexact}))
     homes = np.asarray([memory.shape[1] for memory, _ in small.model.own], dtype=np.int64)
-    places = semiring.unrolled(cell, marks)
-    return small.found(places // homes, places % homes), inexact
+    thinned = bool(crowded > 0.0 and cell[1] > CROWDED)
+    places = semiring.unrolled(semiring.thinned(cell, crowded) if thinned else cell, marks)
+    return small.found(places // homes, places % homes), inexact, thinned

@@ -71,6 +71,23 @@ def test_without_an_epsilon_it_is_the_frontier(whole: bool, model: Model) -> Non
 
 
 @PROFILE
+@given(models(), st.sampled_from([0.01, 0.2]))
+def test_a_crowded_frontier_is_thinned_by_what_is_allowed(model: Model, epsilon: float) -> None:
+    """With the leanest and the fastest point; what has few points is exact, and says so."""
+    every = best(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 10**6)
+        patch.setattr(gap_search, "CROWDED", 3)
+        solution, points = solve(model, epsilon, 1), found(model, epsilon)
+    assert solution.epsilon == (epsilon if len(every) > 3 else 0.0)
+    assert (points[0], points[-1]) == (every[0], every[-1])
+    assert set(points) <= set(every)
+    assert len(every) > 3 or points == every
+    for memory, ticks in every:
+        assert any(m <= (1.0 + epsilon) * memory and t <= ticks for m, t in points)
+
+
+@PROFILE
 @given(models(), st.integers(0, 2**32 - 1))
 def test_what_changes_from_one_to_another_is_the_best_of_all_that_do(model: Model, seed: int) -> None:
     chance, every = np.random.default_rng(seed), list[Found]()
