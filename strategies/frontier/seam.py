@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from maniple.operators.lowering.micro_batch import MicroBatches
 from maniple.strategies.interface.layer import weights_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maniple.operators.graph.graph import Graph
 
 __all__: list[str] = []
@@ -35,6 +38,22 @@ def recomputable(graph: Graph) -> tuple[bool, ...]:
     found = seams(graph)
     last = max(found, default=-1)
     return tuple(node.id not in found and node.id < last for node in graph.nodes)
+
+
+def again_in_turns(graph: Graph, again: Sequence[bool], micro_batches: int) -> tuple[bool, ...]:
+    """Say of each operator whether its results may be computed again, where stages take turns.
+
+    What is not cut into micro-batches, as what counts the steps of a batch norm, runs once in a step, and is kept.
+
+    Args:
+        graph: the graph.
+        again: of every operator whether it may be where a step is one.
+        micro_batches: how many there are.
+    """
+    if micro_batches == 1:
+        return tuple(again)
+    parts = MicroBatches(graph, micro_batches)
+    return tuple(may and parts.is_cut(node) for may, node in zip(again, graph.nodes, strict=True))
 
 
 def seams(graph: Graph) -> frozenset[int]:

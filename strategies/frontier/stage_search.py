@@ -34,7 +34,7 @@ from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import solve
 from maniple.strategies.frontier.homes import weight_plan
 from maniple.strategies.frontier.own_price import Turns
-from maniple.strategies.frontier.seam import seams
+from maniple.strategies.frontier.seam import again_in_turns, seams
 from maniple.strategies.frontier.stage_border import StageBorder
 from maniple.strategies.interface.layer import weights_of
 from maniple.strategies.interface.placement import complete
@@ -282,8 +282,8 @@ class StageSearch:
         """
         key = within, turns
         if key not in self._terms:
-            cost = self._cost(within, turns.micro_batches)
-            self._terms[key] = Terms(cost, self._again, turns)
+            cost, count = self._cost(within, turns.micro_batches), turns.micro_batches
+            self._terms[key] = Terms(cost, again_in_turns(self._problem.graph, self._again, count), turns)
         return self._terms[key]
 
     def _cell(self, first: int, last: int, group: Group, turns: Turns) -> tuple[Found, ...]:

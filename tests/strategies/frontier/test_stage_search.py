@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import maniple as mp
+from maniple.operators.lowering.precision import apply_semantics
 from maniple.runtime.control.world import World
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.own_price import Turns
@@ -145,6 +146,25 @@ def test_pipelines_of_a_frontier_run_with_the_losses_of_one_processor() -> None:
             losses.append([float(trainer.step(**batch)) for _ in range(3)])
     for other in losses[1:]:
         assert other == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_what_counts_steps_for_a_buffer_is_not_computed_again_where_stages_take_turns() -> None:
+    """Captured batch norms count their steps, once in a step; plans that compute that again are refused."""
+    import torch
+    from torch import nn
+
+    module = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(12, 12), nn.BatchNorm1d(12), nn.ReLU())))
+    zeros = (torch.zeros(8, 12),)
+    graph = mp.from_torch(module, zeros, loss=nn.functional.mse_loss, targets=zeros)
+    local = apply_semantics(graph, {"batch_norm": "local_stats"})
+    search = StageSearch(Problem(local, mp.Machine.cpu(2)), (True,) * len(local.nodes), 0.01, 1)
+    for count in (1, 2):
+        point = search.points(Arrangement(count, "1f1b", 4))[0]
+        plan = search.plan(point, "pareto")
+        again = [name for name, each in plan.operators if each.recompute]
+        assert again, "the leanest computes something again"
+        plan.order(local)
+        assert not [name for name in again if name.endswith(".add")]
 
 
 def by_samples(graph: mp.Graph) -> tuple[int, ...]:
