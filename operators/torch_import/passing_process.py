@@ -36,7 +36,7 @@ def can_pass(tensors: Iterable[torch.Tensor]) -> bool:
         and all(
             thread is threading.current_thread() or isinstance(thread, QuietThread) for thread in threading.enumerate()
         )
-        and not torch.cuda.is_initialized()
+        and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         and all(tensor.device.type in {"cpu", "meta"} for tensor in tensors)
     )
 

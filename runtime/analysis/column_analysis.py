@@ -191,8 +191,8 @@ def _boxes(ends: Table, axes: tuple[int, ...], ndim: int) -> Boxes:
     """The low and high ends of boxes on all axes as boxes on some, without a label."""
     table, count = np.zeros((len(ends), WIDTH), dtype=np.int64), len(axes)
     table[:, HIGH + count :] = 1
-    ends = ends.reshape(len(ends), 2, ndim)
-    kept = ends if count == ndim else ends[:, :, axes]
+    both = ends.reshape(len(ends), 2, ndim)
+    kept = both if count == ndim else both[:, :, axes]
     table[:, LOW : LOW + count], table[:, HIGH : HIGH + count] = kept[:, 0], kept[:, 1]
     return table
 
