@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from maniple.operators.torch_import.import_request import Step
 
 _OF_TORCH = frozenset(vars(nn.Module()))
+_PARAMETERS_AGAIN = "_flat_weights"
+"""Where a recurrent layer of torch has its parameters once more: while a module is exported these are others."""
 _PLAIN = (Tensor, type(None), bool, int, float, complex, str)
 
 
@@ -41,7 +43,7 @@ def plain_attributes(module: nn.Module) -> dict[str, object]:
         path: leaf
         for prefix, part in module.named_modules()
         for key, held in vars(part).items()
-        if key not in _OF_TORCH
+        if key not in _OF_TORCH and key != _PARAMETERS_AGAIN
         for path, leaf in leaves(f"{prefix}.{key}" if prefix else key, held)
         if isinstance(leaf, _PLAIN)
     }

@@ -137,11 +137,13 @@ class _Import:
                 sent = made_in_passing(lambda: self._export(examples).to_bytes())
                 found = FoundGraph.of_bytes(sent) if sent else None
             found = found or self._export(examples)
+            # Here, too: while another rank's thread exports the module, its parameters are others.
+            state = {**dict(module.named_parameters()), **dict(module.named_buffers(remove_duplicate=False))}
+            held = {key: state[key].detach() for key in found.held}
         graph, self.closed = found.graph(), found.closed
         self.request.changed[:] = found.changed
         kept = {tensor.name for tensor in graph.lasting}
-        state = {**dict(module.named_parameters()), **dict(module.named_buffers(remove_duplicate=False))}
-        values = {key: state[key].detach() for key in found.held if key in kept}
+        values = {key: value for key, value in held.items() if key in kept}
         graph.load_state_dict({**values, **found.constants}, strict=False)
         self._check_inputs(graph)
         return graph, found.constants

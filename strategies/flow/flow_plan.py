@@ -45,13 +45,13 @@ PREDICTED = "spectrain"
 
 
 def load_flows(strategy: AbstractDirectStrategy) -> None:
-    """Compile what simulates runs without a flush, or load it: the strategy plans the smallest pipeline."""
+    """Compile what simulates runs without a flush, or load it: the strategy plans the smallest pipeline that moves."""
     load_compiled()
     load_simulator()
     graph = Graph("smallest")
     x, y = graph.input("x", (2, 2)), graph.input("y", (2,), dtype="int64")
     graph.loss(graph.cross_entropy(graph.linear(graph.relu(graph.linear(x, 2)), 2), y))
-    strategy.plan(Problem(graph, Machine.cpu(2), weights=PREDICTED))
+    strategy.plan(Problem(graph, Machine.cpu(2, ranks=2), weights=PREDICTED))
 
 
 def asked_rule(problem: Problem, strategy: str) -> VersionRule:

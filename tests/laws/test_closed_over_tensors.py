@@ -83,7 +83,7 @@ def test_constants_from_elsewhere_are_told(what: str, told: str, capsys: pytest.
         ),
         ("closed", r"a tensor of shape \(5,\), read at .*, requires a gradient and is no parameter"),
         ("written", r"'plain', read at .*, yet forward writes to it; make it a buffer"),
-        ("assigned", r"'plain', read at .*, yet forward writes to it; make it a buffer"),
+        ("assigned", r"forward changes 'plain', and what its next call computes depends on it.*keep it in a buffer"),
     ],
 )
 def test_constants_that_would_change_are_refused(what: str, said: str) -> None:

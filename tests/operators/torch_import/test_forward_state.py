@@ -135,6 +135,26 @@ def test_numbers_that_torch_does_not_draw_are_refused(keep: Callable[..., Tensor
         mp.from_torch(Keeping(keep), (torch.zeros(4, 3),))
 
 
+def test_a_recurrent_layer_keeps_nothing_but_its_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which torch lists once more beside them; and the module computes afterwards what it did."""
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4, num_layers=2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.lstm(x)[0]
+            return found.square().mean()
+
+    module, x = Last(), torch.randn(2, 5, 3)
+    before = module(x).item()
+    mp.from_torch(module, (x,))
+    assert capsys.readouterr().err == ""
+    assert module(x).item() == before
+    assert all(isinstance(each, nn.Parameter) for each in module.lstm._flat_weights)
+
+
 def test_a_module_that_keeps_nothing_is_called_once(capsys: pytest.CaptureFixture[str]) -> None:
     calls = []
 
