@@ -142,13 +142,18 @@ def task_ns(launch: Launch, reached: Rooflines) -> Column:
 def launches_ns(launches: Sequence[Launch], reached: Rooflines) -> list[Column]:
     """Give the nanoseconds of each task of each launch, worked out once for launches that are alike."""
     keys: list[tuple[object, ...]] = []
-    groups: dict[Kernel, dict[tuple[object, ...], tuple[Rates, Column, Column]]] = {}
+    places: dict[int, bytes] = {}
+    alike: dict[tuple[object, ...], Launch] = {}
     for launch in launches:
-        kernel = Kernel.of(launch)
-        uses = tuple([(id(requirement.rects), requirement.region.itemsize) for requirement in launch.requirements])
-        keys.append((kernel, uses, processors_of(launch.points).tobytes(), launch.flops))
-        if keys[-1] not in (group := groups.setdefault(kernel, {})):
-            group[keys[-1]] = work(launch)
+        if id(launch.points) not in places:
+            places[id(launch.points)] = processors_of(launch.points).tobytes()
+        uses = tuple([(id(requirement.rects), requirement.region.dtype) for requirement in launch.requirements])
+        how = launch.flops, launch.kind, launch.multiplies_in, launch.port
+        keys.append((uses, places[id(launch.points)], how))
+        alike.setdefault(keys[-1], launch)
+    groups: dict[Kernel, dict[tuple[object, ...], tuple[Rates, Column, Column]]] = {}
+    for key, launch in alike.items():
+        groups.setdefault(Kernel.of(launch), {})[key] = work(launch)
     found: dict[tuple[object, ...], Column] = {}
     for kernel, group in groups.items():
         flops, touched, processors = (np.concatenate(each) for each in zip(*group.values(), strict=True))
