@@ -5,12 +5,11 @@
 
 Each workload is a stack of LSTM layers, which are split by their samples alone: only stages share out their weights.
 `auto` searches by what tasks take here, those of micro-batches among them, on two processes of one core. *Tight* is
-launched with `--memory`, so a process has no room for all weights, their gradients and their momentum; *tightest* has
-no room for the mini-batch whole, either; the others have what the computer has. Raced are what `auto` chooses and the
-fastest other plan that fits, as it is simulated: without a pipeline where one is chosen, else the fastest pipeline, so
-that a row tells what choosing it would have cost. Plans without a pipeline are those of every strategy that `auto`
-tries, one processor alone, the named plans, these with their weights spread (ZeRO, stage 3), and the stages of the
-pipelines that were found with the mini-batch whole.
+launched with `--memory`, so a process has no room for all weights, their gradients and their momentum; the others have
+what the computer has. Raced are what `auto` chooses and the fastest other plan that fits, as it is simulated: without a
+pipeline where one is chosen, else the fastest pipeline, so that a row tells what choosing it would have cost. Plans
+without a pipeline are those of every strategy that `auto` tries, one processor alone, the named plans, these with their
+weights spread (ZeRO, stage 3), and the stages of the pipelines that were found with the mini-batch whole.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ WORKLOADS = {
     "few": Workload(4, 16, 1024, 8),
     "roomy": Workload(4, 256, 1024, 8),
     "tight": Workload(4, 256, 1024, 8, "420MiB"),
-    "tightest": Workload(4, 256, 1024, 8, "310MiB"),
 }
 
 
