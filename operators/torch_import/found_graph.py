@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 import msgpack
 import torch
@@ -41,8 +41,7 @@ class FoundGraph:
             name: (str(value.dtype).removeprefix("torch."), value.shape, _bytes(value))
             for name, value in self.constants.items()
         }
-        packed: bytes = msgpack.packb((self.document, self.held, values, self.closed, self.changed))
-        return packed
+        return cast("bytes", msgpack.packb((self.document, self.held, values, self.closed, self.changed)))
 
     @classmethod
     def of_bytes(cls, packed: bytes) -> Self:
