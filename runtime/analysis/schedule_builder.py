@@ -268,7 +268,8 @@ class ScheduleBuilder:
             found[:, column] = tasks[:, own] + np.repeat(np.asarray(added, dtype=np.int64), counts)
         found[:, 3] = tasks[:, columns.TASK_WRITES]
         # By requirement alone: each goes behind what its row has already. Of short integers numpy counts.
-        ordered: Table = found[self._slots.astype(np.int16).argsort(kind="stable")]
+        slots = self._slots.astype(np.min_scalar_type(self._slots.max(initial=0)))
+        ordered: Table = found[slots.argsort(kind="stable")]
         return ordered
 
     def _transfers(self, count: int) -> tuple[Column, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -97,6 +99,39 @@ def test_what_raises_there_gives_nothing() -> None:
 
     assert made_in_passing(lambda: b"found" * 50_000) == b"found" * 50_000
     assert made_in_passing(fails) == b""
+
+
+def test_one_that_ends_or_waits_for_good_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that a thread of a library held at the fork is never given; the import goes on without the process."""
+    monkeypatch.setattr(passing_process, "IDLE_S", 0.1)
+    held = threading.Lock()
+    held.acquire()
+
+    def wait() -> bytes:
+        held.acquire()
+        return b"never"
+
+    def die() -> bytes:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return b"never"
+
+    assert made_in_passing(wait) == b""
+    assert made_in_passing(die) == b""
+    assert made_in_passing(lambda: b"whole" * 300_000) == b"whole" * 300_000
+
+
+def test_what_was_sent_in_part_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing_process, "LENGTH", 4)
+    fork = os.fork
+
+    def shorter() -> int:
+        child = fork()
+        if child == 0:
+            monkeypatch.setattr(passing_process, "LENGTH", 2)
+        return child
+
+    monkeypatch.setattr(os, "fork", shorter)
+    assert made_in_passing(lambda: b"abcdef") == b""
 
 
 def test_there_is_no_such_process_beside_threads_that_may_hold_locks(monkeypatch: pytest.MonkeyPatch) -> None:
