@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from page_table import write_table
 from torch import Tensor
 
 import maniple as mp
@@ -181,9 +182,7 @@ def main() -> int:
         print(line, flush=True)
         lines.append(line)
     if asked.write:
-        text = PAGE.read_text(encoding="utf-8")
-        head, tail = text.split(BEGIN)[0], text.split(END)[1]
-        PAGE.write_text("\n".join([head + BEGIN, *lines, END]) + tail, encoding="utf-8")
+        write_table(PAGE, BEGIN, END, "\n".join(lines))
     return 0
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import click
+from page_table import write_table
 
 import maniple as mp
 from maniple.models import model
@@ -181,10 +182,7 @@ def main(folder: Path, models: str, *, write: bool) -> None:
     found = tables(folder, models.split(","), search=not write)
     print(found)
     if write:
-        page = PAGE.read_text()
-        before, rest = page.split(BEGIN)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{found}\n{END}{after}")
+        write_table(PAGE, BEGIN, END, found)
 
 
 if __name__ == "__main__":

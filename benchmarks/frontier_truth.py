@@ -29,6 +29,7 @@ import click
 import memory
 import torch
 from memory import CASES, Case, batch_of
+from page_table import write_table
 
 import maniple as mp
 from maniple.runtime.machine.world_machine import host_machine
@@ -198,10 +199,7 @@ def main(
     table = "\n".join([head(timed=timed), *(line(row, timed=timed) for row in rows), "", summary(rows, timed=timed)])
     print(table)
     if not alone and not ends and not names:
-        page = PAGE.read_text()
-        before, rest = page.split(BEGIN)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+        write_table(PAGE, BEGIN, END, table)
 
 
 if __name__ == "__main__":

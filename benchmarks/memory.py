@@ -23,6 +23,7 @@ from typing import NamedTuple
 import click
 import torch
 import torch.nn.functional as F
+from page_table import write_table
 from torch import Tensor, nn
 
 import maniple as mp
@@ -223,10 +224,7 @@ def main(names: tuple[str, ...], which: str | None, target: str | None, *, alone
     print(HEAD)
     table = "\n".join([HEAD, *rows([*names] or [*CASES])])
     if not alone and not names:
-        page = PAGE.read_text()
-        before, rest = page.split(BEGIN)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+        write_table(PAGE, BEGIN, END, table)
 
 
 if __name__ == "__main__":

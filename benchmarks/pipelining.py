@@ -26,6 +26,7 @@ from typing import Any
 import click
 import torch
 import torch.distributed as dist
+from page_table import write_table
 from training import torch_modes
 from training.models import RACES, Race
 from training.torch_modes import RATE, Step
@@ -175,9 +176,7 @@ def main(names: tuple[str, ...], told: str | None, target: str | None, *, alone:
             print("\n".join(made), flush=True)
             lines += made
     if not alone and not names:
-        before, rest = PAGE.read_text().split(BEGIN)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
+        write_table(PAGE, BEGIN, END, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import torch
+from page_table import write_table
 from training.models import RACES, Race
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -76,9 +77,7 @@ def main(names: tuple[str, ...], side: str | None, *, alone: bool) -> None:
         print(row, flush=True)
         lines.append(row)
     if not alone and not names:
-        before, rest = PAGE.read_text().split(BEGIN)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
+        write_table(PAGE, BEGIN, END, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ import click
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from page_table import write_table
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -233,10 +234,7 @@ def main(layers: int, width: int, side: str | None, target: str, port: int, *, a
         lines.append(row_of(each, layers, width, measured(each, layers, width)))
         print(lines[-1], flush=True)
     if not alone:
-        before, rest = PAGE.read_text().split(BEGIN)
-        _, after = rest.split(END)
-        table = "\n".join(lines)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+        write_table(PAGE, BEGIN, END, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from page_table import write_table
 from pipeline_speed_ups import cluster
 
 import maniple as mp
@@ -283,9 +284,7 @@ def main() -> int:
                 file.write(json.dumps(found[run]) + "\n")
     print(table(found))
     if given.write:
-        text = PAGE.read_text(encoding="utf-8")
-        head, tail = text.split(BEGIN)[0], text.split(END)[1]
-        PAGE.write_text(f"{head}{BEGIN}\n{table(found)}\n{END}{tail}", encoding="utf-8")
+        write_table(PAGE, BEGIN, END, table(found))
     return 0
 
 

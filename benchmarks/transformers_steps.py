@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import torch
+from page_table import write_table
 from torch import Tensor, nn
 from training import torch_modes
 from training.models import Race
@@ -143,9 +144,7 @@ def main(kinds: tuple[str, ...], samples: int, rounds: int, seconds: float, *, a
         print("\n".join(made), flush=True)
         lines += made
     if not alone and not kinds:
-        before, rest = PAGE.read_text().split(BEGIN)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}")
+        write_table(PAGE, BEGIN, END, "\n".join(lines))
 
 
 if __name__ == "__main__":
