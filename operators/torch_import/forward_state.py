@@ -7,6 +7,7 @@
 | ``self.calls += 1; return x / self.calls`` | a number | refuses: the next call computes something else |
 | ``h = h + self.last; self.last = h.detach()`` | a tensor | refuses |
 | ``if random.random() < 0.5``, ``numpy.random.rand()`` | the place in Python's or numpy's random numbers | refuses |
+| ``self.generator.random()`` of either | the place in an attribute's | refuses |
 
 Which of these it is shows a second call on tensors without values: what depends on inputs, parameters, buffers or
 chance is the same operators with the same numbers, or it is not.
@@ -39,14 +40,15 @@ _PLAIN = (Tensor, type(None), bool, int, float, complex, str)
 
 def plain_attributes(module: nn.Module) -> dict[str, object]:
     """The tensors, numbers and strings that a module and those inside hold as plain attributes, by dotted name."""
-    return {
-        path: leaf
-        for prefix, part in module.named_modules()
-        for key, held in vars(part).items()
-        if key not in _OF_TORCH and key != _PARAMETERS_AGAIN
-        for path, leaf in leaves(f"{prefix}.{key}" if prefix else key, held)
-        if isinstance(leaf, _PLAIN)
-    }
+    return {path: leaf for path, leaf in _attributes(module) if isinstance(leaf, _PLAIN)}
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
+    """What a module and those inside hold as plain attributes, also within containers, by dotted name."""
+    for prefix, part in module.named_modules():
+        for key, held in vars(part).items():
+            if key not in _OF_TORCH and key != _PARAMETERS_AGAIN:
+                yield from leaves(f"{prefix}.{key}" if prefix else key, held)
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -137,18 +139,21 @@ class _Record(DispatchMode):
 
 
 @contextmanager
-def undrawn(name: str) -> Iterator[None]:
+def undrawn(name: str, module: nn.Module) -> Iterator[None]:
     """A stretch in which a module's forward draws no numbers but torch's: these would be one graph's for good.
+
+    Those of a generator that forward makes for itself are not seen.
 
     Args:
         name: What messages call the module.
+        module: Whose generators, which it holds as plain attributes, are looked at too.
 
     Raises:
         RequestError: It drew some of Python's or numpy's.
     """
-    before = _places()
+    before = _places(module)
     yield
-    for owner, place in _places().items():
+    for owner, place in _places(module).items():
         if before.get(owner, place) != place:
             raise RequestError(
                 f"from_torch: {name}: forward draws numbers of {owner}, and a graph would have the same ones in every "
@@ -156,14 +161,25 @@ def undrawn(name: str) -> Iterator[None]:
             )
 
 
-def _places() -> dict[str, object]:
-    """Where Python's random numbers are, and numpy's, if it was imported."""
+def _places(module: nn.Module) -> dict[str, object]:
+    """Where Python's random numbers are, numpy's, if it was imported, and those of a module's own generators."""
     found: dict[str, object] = {"Python's random": random.getstate()}
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        _, words, *rest = numpy.random.get_state()
-        found["numpy.random"] = (words.tobytes(), *rest)
+        found["numpy.random"] = _place(numpy.random.get_state(legacy=False))
+    for path, held in _attributes(module):
+        if isinstance(held, random.Random):
+            found[repr(path)] = held.getstate()
+        elif numpy is not None and isinstance(held, numpy.random.Generator):
+            found[repr(path)] = _place(held.bit_generator.state)
+        elif numpy is not None and isinstance(held, numpy.random.RandomState):
+            found[repr(path)] = _place(held.get_state(legacy=False))
     return found
+
+
+def _place(state: Any) -> list[object]:
+    """A state of numpy's, which has arrays inside, as values that can be compared."""
+    return [leaf.tobytes() if hasattr(leaf, "tobytes") else leaf for _, leaf in leaves("", state)]
 
 
 @contextmanager

@@ -178,7 +178,7 @@ class Step(nn.Module):
             Unhooked(),
             Substitution(),
             counted_norms(self.module),
-            undrawn(request.name),
+            undrawn(request.name, self.module),
         ):
             arguments = dict(zip(request.accepted, fill(request.given).values(), strict=True))
             output = _call(self.module, self.module.forward, arguments, by_place=request.by_place)

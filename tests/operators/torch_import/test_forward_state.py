@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,11 @@ class Keeping(nn.Module):
         self.register_buffer("mean", torch.zeros(3))
         self.last: Tensor | None = None
         self.calls, self.counts, self.seen = 0, [0], list[Tensor]()
+        self.generators: dict[str, Any] = {
+            "new": np.random.default_rng(0),
+            "old": np.random.RandomState(0),
+            "plain": random.Random(0),
+        }
 
     def forward(self, x: Tensor) -> Tensor:
         return self.keep(self, self.layer(x)).square().mean()
@@ -129,7 +135,28 @@ def scaled(module: Keeping, h: Tensor) -> Tensor:
     return h * float(np.random.rand())  # noqa: NPY002
 
 
-@pytest.mark.parametrize(("keep", "owner"), [(skipped, "Python's random"), (scaled, "numpy.random")])
+def scaled_by_its_own(module: Keeping, h: Tensor) -> Tensor:
+    return h * module.generators["new"].random()
+
+
+def scaled_by_an_older_kind(module: Keeping, h: Tensor) -> Tensor:
+    return h * float(module.generators["old"].rand())
+
+
+def skipped_by_its_own(module: Keeping, h: Tensor) -> Tensor:
+    return h if module.generators["plain"].random() < 0.5 else 2 * h
+
+
+@pytest.mark.parametrize(
+    ("keep", "owner"),
+    [
+        (skipped, "Python's random"),
+        (scaled, "numpy.random"),
+        (scaled_by_its_own, "'generators.new'"),
+        (scaled_by_an_older_kind, "'generators.old'"),
+        (skipped_by_its_own, "'generators.plain'"),
+    ],
+)
 def test_numbers_that_torch_does_not_draw_are_refused(keep: Callable[..., Tensor], owner: str) -> None:
     with pytest.raises(RequestError, match=rf"forward draws numbers of {owner}.*torch\.rand"):
         mp.from_torch(Keeping(keep), (torch.zeros(4, 3),))
