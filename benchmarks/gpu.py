@@ -28,6 +28,7 @@ from maniple.operators.library.losses import cross_entropy_kernels
 from maniple.operators.library.randomness import dropout_kernels
 from maniple.operators.training.block import Block
 from maniple.regions.rectangle import Rect
+from maniple.runtime.devices.cuda_device import why_no_cuda
 
 LAUNCHES = 10
 Launch = Callable[[], object]
@@ -247,7 +248,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=11, help="rounds; figures are medians over them")
     given = parser.parse_args()
     if not torch.cuda.is_available():
-        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+        reason = why_no_cuda()
         if not given.json:
             print(f"no GPU: {reason}; nothing was measured")
         print(json.dumps({"gpu": None, "reason": reason}))

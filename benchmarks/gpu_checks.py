@@ -4,10 +4,19 @@
     python benchmarks/gpu_checks.py --device null --small               a rehearsal: no time of it means anything
 
 The package must be installed (`pip install --no-deps -e .` where nothing can be downloaded), for it finds strategies by
-its entry points. It needs torch, numba, numba-cuda, numpy below 2.5, msgpack and networkx. Bring the wheels of click,
-rich and pyzmq to also run the command line and `gpu_ranks.py`, whose ranks are processes; here they are threads.
-Without scikit-learn the digits are drawn. A line of JSON comes as soon as something was found, so it may be stopped at
-any time; a check that fails is a line with `error`, and the next one runs. The exit status is 1 where one failed.
+its entry points. It says which wheels to bring: torch, numba, numba-cuda, numpy below 2.5, msgpack and networkx are
+needed; with click, rich and pyzmq also ranks that are processes run (NCCL, `gpu_ranks.py`), which else are threads;
+without scikit-learn the digits are drawn.
+
+A line of JSON comes as soon as something was found, so it may be stopped at any time. The checks (`gpu_findings.py`)
+run in a process of their own. One that fails is a line with `error`, and the next runs; where it ends its process, is
+silent for long, or leaves a device that this process cannot use any more, the rest run in another:
+
+    process 1    doctor   law1   ranks: the device failed
+    process 2                                             nccl   digits: silent, and killed
+    process 3                                                                                 kernels ...
+
+The exit status is 0 if nothing was wrong, 1 if something was, and 2 if nothing could be checked.
 
 The checks, in this order: doctor, law1, ranks, nccl, digits, kernels, steps, chain, memory, capture, prediction,
 recording.
@@ -16,329 +25,112 @@ recording.
 from __future__ import annotations
 
 import argparse
-import copy
-import gc
 import importlib.util
 import json
-import platform
-import statistics
+import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
-import torch
-from gpu import each as each_kernel
-from gpu_networks import Net, nets
-from gpu_prediction import prediction
-from gpu_ranks import batches, by_torch, network, why_no_nccl
-from gpu_steps import SGD, Bench, Line, failure, losses, made, median, on, race, torch_step, tried
-from torch.nn import functional as F
-
-import maniple as mp
-from maniple.mappers.registry import make_mapper
-from maniple.runtime.control.world import World
-from maniple.runtime.execution.rank import RankRuntime
-from maniple.runtime.execution.recording import record
-from maniple.runtime.observe.peak import Peak, measure_peak
-from maniple.runtime.session.session import Session
-
-TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
+FINDINGS = Path(__file__).with_name("gpu_findings.py")
+CHECKS = ("doctor", "law1", "ranks", "nccl", "digits", "kernels")
+CHECKS += ("steps", "chain", "memory", "capture", "prediction", "recording")
+LOST, NOTHING = 3, 2
+"""The exit statuses of a process of checks whose device was lost, and of one that could check nothing."""
+NEEDED = {"torch": "torch", "numba": "numba", "numpy": "'numpy<2.5'", "msgpack": "msgpack", "networkx": "networkx"}
+ON_CUDA = {"numba_cuda": "numba-cuda"}
+BETTER = {"click": "click", "rich": "rich", "zmq": "pyzmq", "sklearn": "scikit-learn"}
+"""Wheels by what is imported of them."""
+Line = dict[str, Any]
 
 
-def _is_there(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
+def missing(wheels: dict[str, str]) -> list[str]:
+    """The wheels that are not here."""
+
+    def there(name: str) -> bool:
+        try:
+            return importlib.util.find_spec(name) is not None
+        except (ModuleNotFoundError, ValueError):
+            return False
+
+    return [wheel for name, wheel in wheels.items() if not there(name)]
 
 
-def doctor(bench: Bench) -> Iterator[Line]:
-    """What is here."""
-    wheels = ("numba_cuda", "click", "rich", "zmq", "sklearn", "networkx", "msgpack")
-    there = {name: _is_there(name) for name in wheels}
-    line: Line = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__}
-    line |= {"wheels": there}
-    if bench.device == "cuda":
-        found, driver = torch.cuda.get_device_properties(0), Path("/proc/driver/nvidia/version")
-        free, total = torch.cuda.mem_get_info(0)
-        told = ("clock_rate", "memory_clock_rate", "memory_bus_width", "multi_processor_count")
-        line |= {name: getattr(found, name, None) for name in told}
-        line |= {"gpu": found.name, "capability": [found.major, found.minor], "cuda": torch.version.cuda}
-        line |= {
-            "driver": driver.read_text().splitlines()[0] if driver.exists() else None,
-            "context_bytes": total - free,
-            "total_bytes": total,
-        }
-        line |= {"tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]}
-    yield line
+def tell(line: Line, begun: float) -> bool:
+    """Print a line, with when it came; says whether nothing is wrong by it."""
+    at_s = round(time.monotonic() - begun, 1)
+    print(json.dumps({"check": line.pop("check", None), "at_s": at_s, **line}), flush=True)
+    return line.get("right") is not False and ("right" in line or "error" not in line)
 
 
-def law1(bench: Bench) -> Iterator[Line]:
-    """The same losses as torch's on the CPU, in float64 and float32."""
-    for name, net in nets(small=True).items():
-        if bench.small and name not in bench.nets():
-            continue
-        for dtype, tolerance in TOLERANCES.items():
+def run(given: argparse.Namespace, left: deque[str], begun: float) -> tuple[bool, bool]:
+    """Run what is left of the checks in a process of its own, as far as that comes.
 
-            def compare(net: Net = net, dtype: str = dtype, tolerance: float = tolerance) -> Line:
-                kind = getattr(torch, dtype)
-                torch.manual_seed(0)
-                module = net.module().to(kind)
-                batch = tuple(t.to(kind) if t.is_floating_point() else t for t in net.batch(4))
-                graph = mp.from_torch(copy.deepcopy(module), batch)
-                descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
-                wanted = [torch_step(module, descent, batch) for _ in range(3)]
-                (found,) = on(bench, 1, lambda world: losses(graph, world, [batch] * 3))
-                error = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(found, wanted, strict=True))
-                return {"error": error, "right": error <= tolerance}
+    Args:
+        given: arguments.
+        left: the checks; those that are over are taken out.
+        begun: when all began.
 
-            yield tried({"net": name, "dtype": dtype}, compare)
-
-
-def ranks(bench: Bench) -> Iterator[Line]:
-    """Two ranks on one device, under several plans: the network of `gpu_ranks.py` as torch trains it in float64."""
-    graph, steps = network(), batches()
-    for strategy in ("data_parallel", "spatial", "random"):
-
-        def program(world: World, strategy: str = strategy) -> tuple[float, int]:
-            plan = mp.search(graph, mp.Machine.cpu(1, ranks=2), strategy=strategy, seed=1)
-            with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-                theirs = {name: value.clone().requires_grad_() for name, value in trainer.parameters().items()}
-                descent = torch.optim.SGD(theirs.values(), lr=0.05, momentum=0.9)
-                worst = 0.0
-                for batch in steps:
-                    descent.zero_grad()
-                    loss = F.cross_entropy(by_torch(theirs, batch["x"]), batch["y"])
-                    loss.backward()
-                    descent.step()
-                    worst = max(worst, abs(trainer.step(**batch) - loss.item()))
-                return worst, trainer.bytes()["measured"]
-
-        found = on(bench, 2, program)
-        error = max(worst for worst, _ in found)
-        yield {"strategy": strategy, "error": error, "bytes": found[0][1], "right": error <= TOLERANCES["float64"]}
-
-
-def nccl(bench: Bench) -> Iterator[Line]:
-    """Two ranks on two GPUs, each a process, whose exchanges are calls of NCCL."""
-    wanted = [name for name in ("zmq", "click", "rich") if not _is_there(name)]
-    lacks = f"ranks that are processes need {', '.join(wanted)}" if wanted else why_no_nccl()
-    if bench.device != "cuda" or lacks:
-        yield {"skipped": lacks if bench.device == "cuda" else "null devices have no NCCL"}
-        return
-    program, found = Path(__file__).with_name("gpu_ranks.py"), bench.out.with_suffix(".nccl.json")
-    command = [sys.executable, str(program), "--transport", "nccl", "--json", str(found)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    if done.returncode and not found.exists():
-        yield {"right": False, "status": done.returncode, "said": done.stderr[-2000:]}
-        return
-    yield json.loads(found.read_text())
-
-
-def digits(bench: Bench) -> Iterator[Line]:
-    """The CNN of the demonstration, end to end: accuracy on the training images, and samples a second."""
-    from maniple.models import digits_cnn
-
-    batch, count = 64, 128 if bench.small else 1408
-    if _is_there("sklearn"):
-        from sklearn.datasets import load_digits
-
-        loaded: Any = load_digits()
-        images = torch.tensor(loaded.images[:count, None] / 16, dtype=torch.float32)
-        labels = torch.tensor(loaded.target[:count], dtype=torch.int64)
-    else:
-        chance = torch.Generator().manual_seed(0)
-        labels = torch.randint(0, 10, (count,), generator=chance)
-        shapes = torch.rand(10, 1, 8, 8, generator=chance)
-        images = shapes[labels] + 0.1 * torch.randn(count, 1, 8, 8, generator=chance)
-    graph = digits_cnn(batch)
-    names = [tensor.name for tensor in graph.inputs]
-
-    def program(world: World) -> tuple[list[float], float]:
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-        given = [
-            dict(zip(names, (images[at : at + batch], labels[at : at + batch]), strict=True))
-            for at in range(0, count, batch)
-        ]
-        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            begun = time.perf_counter()
-            found = [loss for _ in range(2 if bench.small else 20) for loss in trainer.run(given)]
-            return found, time.perf_counter() - begun
-
-    ((found, taken),) = on(bench, 1, program)
-    rate = len(found) * batch / taken
-    yield {"data": "digits" if _is_there("sklearn") else "drawn", "first_loss": found[0],
-           "last_loss": found[-1], "samples_per_s": rate, "right": found[-1] < found[0]}  # fmt: skip
-
-
-def kernels(bench: Bench) -> Iterator[Line]:
-    """Each kernel against the CPU, and its bandwidth over that of a copy that moves as many bytes."""
-    if bench.device != "cuda":
-        yield {"skipped": "kernels run on CUDA alone; numba's simulator checks them in the tests"}
-        return
-    for size in (1 << 26, 1 << 20):
-        for name, row in each_kernel(size, bench.rounds):
-            yield {"kernel": name, "elements": size, **row}
-
-
-def steps(bench: Bench) -> Iterator[Line]:
-    """Steps beside torch's on the same device, in turns: eager, and as one CUDA graph."""
-    cases = [(precision, name, size) for precision in ("float32", "bf16") for name in bench.nets() for size in (0, 1)]
-    for precision, name, size in [*cases, ("tf32", "cnn", 1), ("tf32", "gpt", 1)]:
-        net = bench.nets()[name]
-        line: Line = {"net": name, "batch": net.sizes[size], "precision": precision}
-        yield tried(line, lambda net=net, size=size, how=precision: race(bench, net, net.sizes[size], how))  # type: ignore[misc]
-
-
-def chain(bench: Bench) -> Iterator[Line]:
-    """A chain of empty tasks: launched anew in a trace, replayed as a whole, captured, and torch's own graph of it."""
-    count = 20 if bench.small else 1000
-    for captured in (False, True):
-        for launched in (True, False):
-
-            def replays(captured: bool = captured, launched: bool = launched) -> Line:  # noqa: FBT001
-                how = {"captured": captured, "launched": launched}
-                (taken,) = on(bench, 1, lambda world: _chain(world, count, bench.rounds, **how))
-                return {"task_us": 1e6 * taken / count}
-
-            yield tried({"tasks": count, "captured": captured, "launched": launched}, replays)
-    if bench.device == "cuda":
-        x = torch.zeros(1, device="cuda")
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(count):
-                x.add_(0)
-        eager = median(bench, lambda: [x.add_(0) for _ in range(count)])
-        yield {"tasks": count, "by": "torch, eager", "task_us": 1e6 * eager / count}
-        yield {"tasks": count, "by": "torch's CUDA graph", "task_us": 1e6 * median(bench, graph.replay) / count}
-
-
-def memory(bench: Bench) -> Iterator[Line]:
-    """The most that a step takes, beside torch's on the same device."""
-    for name, net in bench.nets().items():
-        yield tried({"net": name, "batch": net.sizes[1]}, lambda net=net: _peaks(bench, net))  # type: ignore[misc]
-
-
-def capture(bench: Bench) -> Iterator[Line]:
-    """What is captured of a step, and why the rest is not."""
-    for name, net in bench.nets().items():
-        yield tried({"net": name}, lambda net=net: _captures(bench, net))  # type: ignore[misc]
-
-
-def recording(bench: Bench) -> Iterator[Line]:
-    """A recording of steps, for Perfetto."""
-    graph, batch, _ = made(bench.nets()["cnn"], 4)
-
-    def program(world: World) -> int:
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            trainer.step(*batch)
-            with record(RankRuntime.of(world), 100_000) as found:
-                for _ in range(3):
-                    trainer.step(*batch)
-            found.timeline.save(str(bench.out))
-            return len(found.timeline.spans)
-
-    (spans,) = on(bench, 1, program)
-    yield {"file": str(bench.out), "spans": spans, "right": spans > 0}
-
-
-def _peaks(bench: Bench, net: Net) -> Line:
-    """The most that steps of ours and of torch take on the device, by the same allocator and in the same arithmetic.
-
-    What libraries keep for a stream was there before, of both.
+    Returns:
+        Whether nothing was wrong, and whether any of them could begin.
     """
-    graph, batch, module = made(net, net.sizes[1])
-
-    def program(world: World) -> Line:
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            before = trainer.memory()[0]
-            for _ in range(3):
-                trainer.step(*batch)
-            return {"predicted_before": before["predicted"], **trainer.memory()[0]}
-
-    (line,) = on(bench, 1, program)
-    if bench.device != "cuda":
-        return line
-    gc.collect()
-    torch.cuda.empty_cache()
-    left = torch.cuda.memory_allocated()
-    theirs = _peak_of_torch(module, batch)
-    ratios = {"over_torch": line["devices"] / theirs.devices, "reserved_over_torch": line["reserved"] / theirs.reserved}
-    free, total = torch.cuda.mem_get_info()
-    beside = total - free - torch.cuda.memory_reserved()  # contexts, libraries' code, and what other processes have
-    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left, "beside_torch": beside}
-    return line | told | ratios | {"devices_over_predicted": line["devices"] / line["predicted"]}
-
-
-def _peak_of_torch(module: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> Peak:
-    """The most that three steps of torch take, with TF32 off, as our plans have it unless they say otherwise."""
-    switches = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    command = [sys.executable, str(FINDINGS), "--device", given.device, "--recording", str(given.recording)]
+    command += ["--small"] if given.small else []
+    command += ["--seconds", str(max(0.0, given.seconds - (time.monotonic() - begun))), "--only", *left]
+    pipe = subprocess.PIPE  # of its input the process sees when this one is gone
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+    lines: SimpleQueue[str | None] = SimpleQueue()
+    Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
+    right, under_way, before = True, False, len(left)
     try:
-        torch.mm(torch.ones(1, 1, device="cuda"), torch.ones(1, 1, device="cuda"))
-        with measure_peak(devices=[torch.device("cuda")]) as most:
-            module.cuda()
-            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
-            near = tuple(tensor.cuda() for tensor in batch)
-            for _ in range(3):
-                torch_step(module, descent, near)
-            return most()
+        while (text := lines.get(timeout=given.patience)) is not None:
+            line = _line_of(text)
+            under_way |= "begins" in line
+            if "ends" in line:
+                left.popleft()
+            elif line and "begins" not in line:
+                right &= tell(line, begun)
+        status = process.wait(given.patience)
+        why = f"its process ended with status {status}"
+    except (Empty, subprocess.TimeoutExpired):
+        status, why = -signal.SIGKILL, f"nothing came of it for {given.patience:.0f} s, and its process was killed"
     finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = switches
+        _end(process)
+    if left and not (status == LOST and len(left) < before) and (under_way or status != NOTHING):
+        right &= tell({"check": left.popleft(), "error": why}, begun)
+    return right, under_way
 
 
-def _captures(bench: Bench, net: Net) -> Line:
-    """What is captured of a network's step."""
-    graph, batch, _ = made(net, net.sizes[0])
-
-    def program(world: World) -> list[tuple[tuple[str, ...], str, bool]]:
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            for _ in range(4):
-                trainer.step(*batch)
-            return trainer.captures()
-
-    (pieces,) = on(bench, 1, program)
-    eager = {labels[0]: why for labels, why, _ in pieces if why}
-    graphs = [len(labels) for labels, _, captured in pieces if captured]
-    return {"graphs": graphs, "eager": eager, "right": len(graphs) > 0}
+def _line_of(text: str) -> Line:
+    """What a process of checks says in a line; whatever else it prints goes to the user."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if isinstance(line, dict):
+        return line
+    sys.stderr.write(text)
+    return {}
 
 
-def _chain(world: World, count: int, rounds: int, *, captured: bool, launched: bool) -> float:
-    """The median time of a replay of a chain of tasks, each of one empty kernel."""
-
-    @mp.task
-    def touch(x: mp.ReadWrite) -> None:
-        x += 0
-
-    @touch.variant("cuda", captured=captured)
-    def touch_there(x: torch.Tensor) -> None:
-        x.add_(0)
-
-    session = Session(RankRuntime.of(world), mp.Machine.detect(world), make_mapper("default"))
-    region = session.region((1,), name="chain")
-    region.fill(0.0)
-    times = []
-    for turn in range(rounds + 4):
-        begun = time.perf_counter()
-        if launched or turn < 2:
-            with session.trace("chain"):
-                for _ in range(count):
-                    session.launch(touch, region)
-        else:
-            session.trace("chain").replay()
-        session.fence()
-        if turn >= 4:
-            times.append(time.perf_counter() - begun)
-    return statistics.median(times)
+def _read(stream: Iterable[str], lines: SimpleQueue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
 
 
-CHECKS = (doctor, law1, ranks, nccl, digits, kernels, steps, chain, memory, capture, prediction, recording)
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process, if it has not, with all that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def main() -> int:
@@ -347,30 +139,26 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "null"), default="cuda")
     parser.add_argument("--small", action="store_true", help="sizes of a rehearsal")
     parser.add_argument("--seconds", type=float, default=450.0, help="no check begins later than this")
-    parser.add_argument("--only", nargs="*", default=[], help="the checks to run; all by default")
+    parser.add_argument("--patience", type=float, default=150.0, help="how long a check may be silent")
+    parser.add_argument("--only", nargs="*", choices=CHECKS, default=[], help="the checks to run; all by default")
     parser.add_argument("--recording", type=Path, default=Path("gpu_checks.trace.json"))
     given = parser.parse_args()
-    begun, failed = time.monotonic(), False
-    if given.device == "cuda" and not torch.cuda.is_available():
-        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
-        print(json.dumps({"gpu": None, "reason": reason}), flush=True)
-        return 0
-    bench = Bench(given.device, given.small, given.recording)
-    for check in CHECKS:
-        name = check.__name__
-        if given.only and name not in given.only:
-            continue
-        if time.monotonic() - begun > given.seconds:
-            print(json.dumps({"check": name, "skipped": "no time was left"}), flush=True)
-            continue
-        try:
-            for line in check(bench):
-                failed |= line.get("right") is False or ("error" in line and "right" not in line)
-                print(json.dumps({"check": name, "at_s": round(time.monotonic() - begun, 1), **line}), flush=True)
-        except Exception as error:  # noqa: BLE001  (the next check may show something)
-            failed = True
-            print(json.dumps({"check": name, **failure(error)}), flush=True)
-    return int(failed)
+    begun = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    needed = NEEDED | (ON_CUDA if given.device == "cuda" else {})
+    if lacking := missing(needed | {"maniple": "--no-deps -e ."}):
+        step = f"pip install {' '.join(lacking)}"
+        tell({"check": "doctor", "right": False, "missing": lacking, "next": step}, begun)
+        return NOTHING
+    if helpful := missing(BETTER):
+        sys.stderr.write(f"more can be checked with: pip install {' '.join(helpful)}\n")
+    left, right = deque(name for name in CHECKS if not given.only or name in given.only), True
+    any_began = True
+    while left and any_began:
+        found, any_began = run(given, left, begun)
+        right &= found
+    return int(not right) if any_began else NOTHING
 
 
 if __name__ == "__main__":

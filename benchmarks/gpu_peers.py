@@ -24,6 +24,7 @@ import torch
 
 import maniple as mp
 from maniple.process import environment
+from maniple.runtime.devices.cuda_device import why_no_cuda
 from maniple.runtime.machine import peer_link
 
 SIZES = {"64 KiB": 64 << 10, "1 MiB": 1 << 20, "8 MiB": 8 << 20, "64 MiB": 64 << 20}
@@ -130,7 +131,7 @@ def main() -> int:
     if environment.read() is not None:
         return measure(given.way, given.json, small=given.small)
     if given.device == "cuda" and not torch.cuda.is_available():
-        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+        reason = why_no_cuda()
         print(f"no GPU: {reason}; nothing was measured")
         return 0
     from maniple.runtime.cluster.launcher import LaunchRequest

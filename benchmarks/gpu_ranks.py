@@ -24,6 +24,7 @@ import torch.nn.functional as F
 import maniple as mp
 from maniple.process import environment
 from maniple.runtime.control.world import World, current
+from maniple.runtime.devices.cuda_device import why_no_cuda
 from maniple.runtime.transports.fabric import Call
 
 STEPS, BATCH, CLASSES = 5, 8, 5
@@ -171,7 +172,7 @@ def main() -> int:
             raise SystemExit("error: these ranks are CPUs; run it with --device cuda, or null to rehearse")
         return measure(given.json)
     if not torch.cuda.is_available():
-        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
+        reason = why_no_cuda()
         print(f"no GPU: {reason}; nothing was measured")
         return 0
     from maniple.runtime.cluster.launcher import LaunchRequest

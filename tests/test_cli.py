@@ -177,9 +177,15 @@ def test_the_doctor_names_gpus_and_why_they_cannot_be_used(monkeypatch: pytest.M
     seen = SimpleNamespace(name="Some GPU", total_memory=80 << 30, major=9, minor=0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: seen)
+    (refused,) = doctor._gpus()  # of a driver that torch cannot use nothing is asked
+    assert (refused.ok, refused.next[:15]) == (False, "--device cuda: ")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_arch_list", lambda: ["sm_100"])
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda number: seen.name)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda number: (seen.major, seen.minor))
     named, refused = doctor._gpus()
     assert (named.value, named.ok) == ("Some GPU, 80.0 GiB, capability 9.0", True)
-    assert (refused.ok, refused.next[:15]) == (False, "--device cuda: ")
+    assert (refused.ok, refused.next[:39]) == (False, "--device cuda: cuda:0 (Some GPU) has ca")
 
 
 def test_the_doctor_names_what_is_missing_and_the_next_step(

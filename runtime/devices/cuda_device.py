@@ -6,6 +6,7 @@ Two ranks may use one device: each has its own context and its own share of the 
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from typing import Any, final
 
 import torch
 
+from maniple.process.environment import copy_variables
 from maniple.process.error import RequestError
 from maniple.process.taken_memory import Taken
 from maniple.process.torch_internals import current_stream_number, leave_capture
@@ -30,16 +32,19 @@ from maniple.runtime.devices.pinned_rows import PINNED_ROWS
 
 __all__: list[str] = []
 
+_ARCHITECTURE = re.compile(r"(?:sm|compute)_(\d+)[a-z]?")
+
 
 def check_cuda() -> None:
-    """Refuse to go on without a CUDA device, or with a numba that cannot compile for it.
+    """Refuse to go on without a CUDA device that torch has kernels for, or with a numba that cannot compile for it.
 
     Raises:
-        RequestError: says what torch or numba lacks.
+        RequestError: says what is missing, and the next step.
     """
     if not torch.cuda.is_available():
-        reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no CUDA device"
-        raise RequestError(f"--device cuda: {reason}; run on CPUs, or with --device null to try a program without one")
+        raise RequestError(f"--device cuda: {why_no_cuda()}; or run on CPUs, or try the program with --device null")
+    if old := _too_old():
+        raise RequestError(f"--device cuda: {old}")
     try:
         import_module("numba.cuda.cudaimpl")  # what the first launch imports
     except Exception as error:
@@ -48,6 +53,46 @@ def check_cuda() -> None:
             f"--device cuda: numba's kernels cannot be compiled with {installed} ({type(error).__name__}: {error}); "
             "install what the extra maniple[cuda] asks for, such as numpy<2.5 for numba-cuda 0.30"
         ) from error
+
+
+def why_no_cuda() -> str:
+    """Why torch finds no CUDA device here, and the next step.
+
+    torch says what is wrong with a driver once it is made to begin; that devices are hidden it does not say.
+    """
+    if torch.version.cuda is None:
+        return f"this torch is built without CUDA ({torch.__version__}); install one that has it, see pytorch.org"
+    told = "though it found one when it was asked again"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        told = str(error).partition(". ")[0].partition("\n")[0]
+    if "no NVIDIA driver" in told:
+        return "this host has no NVIDIA driver; install it, or start the container with its GPUs"
+    if "too old" in told:
+        return f"{told}, and this torch is built for CUDA {torch.version.cuda}; update it, or install an older torch"
+    hidden = copy_variables().get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None:
+        return f"CUDA_VISIBLE_DEVICES is {hidden!r} and hides all devices; unset it, or list devices such as 0,1"
+    return f"torch finds no CUDA device ({told}); see whether nvidia-smi lists one"
+
+
+def _too_old() -> str:
+    """The first device that torch has no kernels for, with the next step; "" where it has some for all.
+
+    What was built for a capability runs on no lower one.
+    """
+    built = [int(found[1]) for name in torch.cuda.get_arch_list() if (found := _ARCHITECTURE.fullmatch(name))]
+    lowest = min(built, default=0)
+    for number in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(number)
+        if 10 * major + minor < lowest:
+            return (
+                f"cuda:{number} ({torch.cuda.get_device_name(number)}) has capability {major}.{minor}, and this torch "
+                f"has kernels from {lowest // 10}.{lowest % 10} on; hide it by CUDA_VISIBLE_DEVICES, or install an "
+                "older torch"
+            )
+    return ""
 
 
 def _version(package: str) -> str:

@@ -92,6 +92,9 @@ class _Submitted(NamedTuple):
 LOOK_S = 0.01
 LOOKS = 10
 
+_LOST = "CUDA error", "CUDA driver error"
+"""How torch begins to tell of a device that has failed; a library of CUDA's that refuses a call is told likewise."""
+
 RENEW_NS = 1_000_000_000
 """How old the origin of times may be: times a second away are 60 ns apart in single precision of milliseconds."""
 
@@ -138,6 +141,10 @@ class DeviceClock:
                     self._origin = _Origin(event.end, event.ended_ns)
 
 
+def _event(*, timed: bool) -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
+
+
 @final
 class CudaStream(Stream):
     """A stream of a CUDA device; see `Stream`.
@@ -172,17 +179,17 @@ class CudaStream(Stream):
 
     def submit(self, work: Callable[[], object], events: Iterable[Event] = ()) -> Event:
         """See `Stream.submit`; events of the host are waited for on this thread."""
-        begin, begun_ns = None, perf_counter_ns()
-        origin = self._clock.origin(lambda: self._record(timed=True))
+        begin, origin, begun_ns = None, None, perf_counter_ns()
         self.begun += 1
         try:
+            origin = self._clock.origin(lambda: self._record(timed=True))
             self._come_after(events)
             begin = None if origin is None else self._record(timed=True)
             if self._failure is None:
                 self._issue(work)
         except BaseException as error:  # noqa: BLE001  (told to whoever waits; what follows does not run)
-            self._failure = self._failure or error
-        submitted = CudaEvent(self._record(timed=origin is not None), self._failure, begin, origin)
+            self._failure = self._failure or self._named(error)
+        submitted = CudaEvent(self._end(timed=origin is not None), self._failure, begin, origin)
         submitted.begun_ns = begun_ns
         with self._arrived:
             self._line.append(_Submitted(submitted, work))
@@ -226,9 +233,38 @@ class CudaStream(Stream):
                 raise event.error
 
     def _record(self, *, timed: bool) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
+        event = _event(timed=timed)
         event.record(self.torch)
         return event
+
+    def _end(self, *, timed: bool) -> torch.cuda.Event:
+        """An event behind the work; of a device that was lost one that nobody records, which is over at once."""
+        try:
+            return self._record(timed=timed)
+        except RuntimeError as error:
+            self._failure = self._failure or self._named(error)
+            return _event(timed=timed)
+
+    def _named(self, error: BaseException) -> BaseException:
+        """A failure as it is told: with the next step where it is the device's, and not the work's own."""
+        told = str(error).partition("\n")[0]
+        if isinstance(error, torch.OutOfMemoryError):
+            found = RunError(
+                f"{self._name}: a task found no room on the device beside its instances ({told}); give instances less "
+                "with --memory, or search with --costs measured, which knows what bodies take"
+            )
+        elif isinstance(error, RuntimeError) and told.startswith(_LOST) and "CUBLAS" not in told:
+            found = self._lost(told)
+        else:
+            return error
+        found.__cause__ = error
+        return found
+
+    def _lost(self, told: str) -> RunError:
+        return RunError(
+            f"{self._name}: the device failed ({told}); which kernel did is not known: run with CUDA_LAUNCH_BLOCKING=1 "
+            "in the environment to have it said where it is launched. This process cannot use the device any more"
+        )
 
     def _await_first(self) -> BaseException | None:
         """Wait for the first end in the line; gives why it failed."""
@@ -237,11 +273,7 @@ class CudaStream(Stream):
             event.end.synchronize()
             self._clock.tell(event)
         except Exception as error:  # noqa: BLE001  (a kernel failed; told to whoever waits)
-            failure = RunError(
-                f"{self._name}: the device failed ({str(error).splitlines()[0]}); which kernel did is not known: run "
-                "with CUDA_LAUNCH_BLOCKING=1 in the environment to have it said where it is launched. This process "
-                "cannot use the device any more"
-            )
+            failure = self._lost(str(error).partition("\n")[0])
             failure.__cause__ = error
             self._failure = self._failure or failure
             return event.failure or failure

@@ -69,13 +69,19 @@ class MemoryBudget:
             if made is not None:
                 break
             if size > self.capacity or self._clock() > end:
-                raise RunError(f"{self.name} has no room for {size} bytes: {self.held} of {self.capacity} are in use")
+                raise RunError(self._refusal(size))
             self._reclaim()
             self._wait(LOOK_S)
         self.held += size
         self.peak = max(self.peak, self.held)
         weakref.finalize(made.untyped_storage(), self._freed.put, size).atexit = False
         return made
+
+    def _refusal(self, size: int) -> str:
+        told = f"{self.name} has no room for {size} bytes: {self.held} of {self.capacity} are in use"
+        if self.held + size > self.capacity:
+            return f"{told}; have the program keep less at a time, or give it more with --memory"
+        return f"{told}, and others have the rest; end what else uses it, or give this program less with --memory"
 
     def _in_use(self) -> int:
         while not self._freed.empty():

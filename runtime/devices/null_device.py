@@ -57,11 +57,12 @@ class _Piece(NamedTuple):
 
 
 class _Gate:
-    """What keeps the streams of a device from beginning anything, while a test looks."""
+    """What keeps the streams of a device from beginning anything while a test looks, or once the device is lost."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.closed = False
+        self.lost: BaseException | None = None
 
 
 @final
@@ -110,8 +111,9 @@ class NullStream(Stream):
         failure: BaseException | None = None
         while (piece := self._next()) is not None:
             try:
-                for event in piece.events:
-                    event.wait()
+                if not all(map(self._comes, piece.events)):
+                    return
+                failure = failure or self._gate.lost
                 if failure is None:
                     piece.end.begun_ns = perf_counter_ns()
                     with inside(self._device), self._watch():
@@ -121,6 +123,24 @@ class NullStream(Stream):
             end = piece.end
             del piece  # and what it holds, before anybody is told
             end.set(failure)
+
+    def _comes(self, event: Event) -> bool:
+        """Wait for an event; False once the stream is closed, for what was dropped then never comes."""
+        changed, heard = self._gate.changed, list[None]()
+
+        def hear(_: BaseException | None) -> None:
+            with changed:
+                heard.append(None)
+                changed.notify_all()
+
+        if not event.done:
+            event.then(hear)
+            with changed:
+                changed.wait_for(lambda: self._ended or heard)
+            if not heard:
+                return False
+        event.wait()
+        return True
 
     def _watch(self) -> AbstractContextManager[object]:
         return BodyWatch(lies_on_a_device, _refuse) if self._strict else nullcontext()
@@ -267,6 +287,14 @@ class NullDevice(Device):
             with self._gate.changed:
                 self._gate.closed = False
                 self._gate.changed.notify_all()
+
+    def lose(self, why: str) -> None:
+        """Have every stream fail from now on, whatever it is given: as a GPU does that has fallen off its bus.
+
+        Args:
+            why: what the driver says.
+        """
+        self._gate.lost = RunError(f"{self.name}: the device failed ({why}). This process cannot use it any more")
 
     def close(self) -> None:
         """See `Device.close`."""

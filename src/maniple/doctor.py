@@ -94,7 +94,8 @@ def _gpus() -> list[Finding]:
     from maniple.runtime.devices.cuda_device import check_cuda
 
     found = []
-    for number in range(torch.cuda.device_count()):
+    # torch counts devices whose driver it cannot use, too.
+    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         seen = torch.cuda.get_device_properties(number)
         found.append(Finding("gpu", f"{seen.name}, {_size(seen.total_memory)}, capability {seen.major}.{seen.minor}"))
     try:

@@ -17,11 +17,50 @@ from maniple.runtime.devices import cuda_device, device_peaks
 from maniple.runtime.devices.cuda_device import CudaDevice, check_cuda
 from maniple.runtime.devices.device_peaks import Bytes, DevicePeaks
 
+NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver"
+OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+NO_DEVICE = "No CUDA GPUs are available"
 
-def test_a_host_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_device.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RequestError, match=r"--device cuda: .*--device null"):
+
+@pytest.mark.parametrize(
+    ("built_for", "torch_says", "visible", "wanted"),
+    [
+        (None, "", None, "this torch is built without CUDA .*; install one that has it"),
+        ("13.0", NO_DRIVER, "", "this host has no NVIDIA driver; install it"),
+        ("13.0", OLD_DRIVER, None, r"too old \(found version 11040\), and this torch is built for CUDA 13.0; update"),
+        ("13.0", NO_DEVICE, "", "CUDA_VISIBLE_DEVICES is '' and hides all devices; unset it"),
+        ("13.0", NO_DEVICE, "7", "CUDA_VISIBLE_DEVICES is '7' and hides all devices"),
+        ("13.0", NO_DEVICE, None, r"torch finds no CUDA device \(No CUDA GPUs are available\); see whether nvidia-smi"),
+    ],
+)
+def test_a_host_without_cuda_is_refused_with_the_reason(
+    built_for: str | None, torch_says: str, visible: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun() -> None:
+        raise RuntimeError(torch_says)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    monkeypatch.setattr(torch.cuda, "init", begun)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(RequestError, match=f"^--device cuda: .*{wanted}.*; or run on CPUs, or .*--device null"):
         check_cuda()
+
+
+def test_a_device_that_torch_has_no_kernels_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_90a", "compute_120"])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
+    capabilities = [(7, 5), (6, 1)]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
+    with pytest.raises(RequestError, match=r"cuda:1 \(GPU 1\) has capability 6.1, .*kernels from 7.5 on; hide it"):
+        check_cuda()
+    capabilities[1] = (9, 0)
+    monkeypatch.setattr(cuda_device, "import_module", lambda name: None)
+    check_cuda()
 
 
 def test_a_numba_that_cannot_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,6 +68,7 @@ def test_a_numba_that_cannot_compile_is_refused(monkeypatch: pytest.MonkeyPatch)
         raise AttributeError("module 'numpy' has no attribute 'row_stack'")
 
     monkeypatch.setattr(cuda_device.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda_device, "_too_old", str)
     monkeypatch.setattr(cuda_device, "import_module", broken)
     with pytest.raises(
         RequestError, match=r"numba \S+, numba-cuda \S+, numpy \S+ \(AttributeError: .*row_stack.*numpy<2.5"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 import torch
@@ -260,3 +260,49 @@ def test_rows_heed_a_stream_that_is_closed_until_its_work_has_ended(monkeypatch:
     again = [rows.take((8,), torch.float32) for _ in range(2)]
     assert where in [each.data_ptr() for each in again]
     assert rows._streams == ()
+
+
+@pytest.mark.usefixtures("stub")
+def test_a_device_that_is_lost_fails_what_is_submitted_and_never_who_submits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even an event can be recorded any more; what was submitted before and what comes later say the same."""
+    stream = CudaStream(torch.device("meta"), "cuda:0: tasks", DeviceClock())
+    StubEvent.gate.clear()
+    before = stream.submit(lambda: None)
+
+    def lost(event: StubEvent, *given: object) -> None:
+        raise RuntimeError("CUDA error: the launch timed out and was terminated\nCUDA kernel errors might be ...")
+
+    monkeypatch.setattr(StubEvent, "record", lost)
+    after = [stream.submit(lambda: LOG.append("ran")) for _ in range(2)]
+    monkeypatch.setattr(StubEvent, "synchronize", lost)
+    StubEvent.gate.set()
+    wanted = r"^cuda:0: tasks: the device failed \(CUDA error: the launch timed out and was terminated\); "
+    for end in after:
+        with pytest.raises(RunError, match=wanted):
+            end.wait()
+    with suppress(RunError):  # whether it was over by then nobody knows
+        before.wait()
+    assert LOG.count("ran") <= 1  # the first was issued before anybody could tell
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("raised", "wanted"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access\nmore"), r"device failed \(CUDA error: an illegal mem"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), r"found no room .*2 GiB\); .*--memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED"), "^CUDA error: CUBLAS_STATUS_NOT_SUPPORTED$"),
+        (ValueError("no good"), "^no good$"),
+    ],
+)
+@pytest.mark.usefixtures("stub")
+def test_what_a_body_raises_is_told_with_the_next_step_where_it_is_the_devices(raised: Exception, wanted: str) -> None:
+    stream = CudaStream(torch.device("meta"), "cuda:0: tasks", DeviceClock())
+
+    def body() -> None:
+        raise raised
+
+    with pytest.raises(Exception, match=wanted) as told:
+        stream.submit(body).wait()
+    assert raised in (told.value, told.value.__cause__)
+    stream.close()

@@ -53,11 +53,11 @@ def test_a_device_that_has_none_after_all_is_asked_again() -> None:
 def test_patience_ends() -> None:
     times = iter([0.0, PATIENCE_S - 1, PATIENCE_S, PATIENCE_S + 1])
     budget = MemoryBudget("d", 10, nothing, lambda: next(times))
-    with pytest.raises(RunError, match="d has no room for 8 bytes: 0 of 10 are in use"):
+    with pytest.raises(RunError, match="d has no room for 8 bytes: 0 of 10 are in use, and others have the rest; end"):
         budget.allocate(8, lambda: None)
     assert next(times, None) is None
 
 
 def test_more_than_there_is_waits_for_nothing() -> None:
-    with pytest.raises(RunError, match="no room for 11 bytes"):
+    with pytest.raises(RunError, match="no room for 11 bytes: 0 of 10 are in use; have the program keep less"):
         MemoryBudget("d", 10, nothing).allocate(11, lambda: pytest.fail("it was tried"))

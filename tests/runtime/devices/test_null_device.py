@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from maniple.process.error import RunError
 from maniple.runtime.devices.device import Refused
-from maniple.runtime.devices.event import DONE, Signal, when_all
+from maniple.runtime.devices.event import DONE, Hear, Signal, when_all
 from maniple.runtime.devices.null_device import NullDevice, NullTensor
 
 
@@ -33,6 +34,36 @@ def test_work_runs_in_order_and_after_its_events(device: NullDevice) -> None:
     assert [name for name in ran if name != "third"] == ["first", "second"]
     assert ran.index("third") > ran.index("first")
     assert first.begun_ns <= first.ended_ns <= third.begun_ns
+
+
+class NeverComes(Signal):
+    """An event that nobody sets, as the end of work that was dropped; says when somebody waits for it."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def wait(self) -> None:
+        self.asked.set()
+        super().wait()
+
+    def then(self, hear: Hear) -> None:
+        self.asked.set()
+        super().then(hear)
+
+
+def test_a_stream_that_is_closed_waits_for_nothing_any_more() -> None:
+    before, event = threading.enumerate(), NeverComes()
+    device = NullDevice(1, 1 << 20)
+    device.tasks.submit(lambda: None, [event])
+    assert event.asked.wait(30.0)
+    device.close()
+    for thread in threading.enumerate():
+        if thread not in before:
+            thread.join(30.0)
+            assert not thread.is_alive()
 
 
 def test_nothing_begins_while_the_device_is_paused(device: NullDevice) -> None:
