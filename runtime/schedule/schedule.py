@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maniple.regions.columns.storage import ADDS
+from maniple.regions.index_space import union
 from maniple.runtime.schedule.instance import Instance as Instance
 from maniple.runtime.schedule.instance import InstanceKind as InstanceKind
 from maniple.runtime.schedule.turns.rotation import Rotation
@@ -285,16 +286,12 @@ class Schedule:
     def edges(self) -> Iterator[tuple[int, int]]:
         """Give every dependence within the step as (row, row that waits for it)."""
         starts, rows = self.successors
-        for row in range(len(self)):
-            for later in rows[starts[row] : starts[row + 1]]:
-                yield row, int(later)
+        yield from zip(np.repeat(np.arange(len(self)), np.diff(starts)).tolist(), rows.tolist(), strict=True)
 
     def carries(self) -> Iterator[tuple[int, int]]:
         """Give every dependence on the step before as (row of that step, row of this one)."""
         starts, rows = self.carried
-        for row in range(len(self)):
-            for later in rows[starts[row] : starts[row + 1]]:
-                yield row, int(later)
+        yield from zip(np.repeat(np.arange(len(self)), np.diff(starts)).tolist(), rows.tolist(), strict=True)
 
     def memories(self, row: int) -> tuple[int, ...]:
         """Give the memories where a row runs: a processor's one, or every memory that takes part in a movement."""
@@ -349,17 +346,6 @@ class Schedule:
             return launch.label(int(self.point[row]))
         return f"{RowKind(int(self.kind[row])).name.lower()} {self.regions[self.region[row]].name}"
 
-    def releases(self) -> tuple[tuple[int, int], ...]:
-        """Give the releases: (row that last uses an instance, push that waits for it to be free there)."""
-        found = []
-        for before, after in (*self.edges(), *self.carries()):
-            if self.processor[after] >= 0:
-                continue
-            targets = {transfer.target for transfer in self.transfers(after)}
-            if any(access.instance in targets for access in self.accesses(before)):
-                found.append((before, after))
-        return tuple(sorted(set(found)))
-
     def memory_bytes(self) -> dict[int, int]:
         """Sum the bytes of the instances of each memory: what one step needs, known before it runs."""
         sizes = np.asarray([region.itemsize for region in self.regions], dtype=np.int64)
@@ -375,22 +361,20 @@ class Schedule:
         return {memory.id: int(need[memory.id]) for memory in self.machine.memories}
 
     def text(self) -> str:
-        """Print a line per row, in program order: number, order, name, place, bytes, accesses and predecessors.
+        """Print a line per row, in program order: number, order, name, place, bytes, uses and predecessors.
 
-        A collective that does not go direct has the name of its movement plan behind its own.
+        Behind a collective's name is its movement plan, if not direct. Instances are numbered as they are mentioned.
         """
         before: list[list[str]] = [[] for _ in range(len(self))]
-        for first, then in self.edges():
-            before[then].append(str(first))
-        for first, then in self.carries():
-            before[then].append(f"{first}'")
-        lines = []
+        for pairs, mark in ((self.edges(), ""), (self.carries(), "'")):
+            for first, then in pairs:
+                before[then].append(f"{first}{mark}")
+        lines, names = [], dict[int, int]()
         for row in range(len(self)):
             place = ",".join(f"m{memory}" for memory in self.memories(row))
             uses = " ".join(
-                f"{'w' if access.writes else 'r'}:{self.regions[self.instances[access.instance].region].name}"
-                f"{access.rect}#{access.instance}"
-                for access in self.accesses(row)
+                f"{way}:{self.regions[self.instances[number].region].name}{space}#{names.setdefault(number, len(names))}"
+                for number, way, space in self._told(row, names)
             )
             label = f"{self.label(row)} in {self.plans[row]}" if row in self.plans else self.label(row)
             lines.append(
@@ -398,3 +382,19 @@ class Schedule:
                 f"  <- {' '.join(before[row]) or '-'}"
             )
         return "\n".join(lines)
+
+    def _told(self, row: int, names: Mapping[int, int]) -> list[tuple[int, str, str]]:
+        """Give what a row uses, how, and which elements: a movement's uses by place, of each the hull and how many."""
+        found: dict[int, dict[str, list[IndexSpace]]] = {}
+        uses = [(use.instance, "w" if use.writes else "r", use.rect) for use in self.accesses(row)]
+        if self.processor[row] >= 0:
+            return [(number, way, str(space)) for number, way, space in uses]
+        for number, way, space in uses:
+            found.setdefault(number, {}).setdefault(way, []).append(space)
+        told = []
+        for number, ways in found.items():
+            wholes = [(way, union(spaces)) for way, spaces in sorted(ways.items())]
+            parts = [(way, f"{whole.bounds}/{whole.volume}") for way, whole in wholes]
+            place = int(self.instances.memory[number]), int(self.instances.kind[number])
+            told.append((*place, names.get(number, len(names)), parts, number))
+        return [(number, *part) for *_, parts, number in sorted(told) for part in parts]

@@ -46,10 +46,6 @@ def test_the_table_of_the_fixture(schedule: Schedule) -> None:
     assert schedule.order.tolist() == [0, 1, 2]
 
 
-def test_releases_name_the_last_user_of_a_destination(schedule: Schedule) -> None:
-    assert schedule.releases() == ((2, 1),)
-
-
 def test_memory_bytes_count_whole_instances(schedule: Schedule) -> None:
     assert schedule.memory_bytes() == {0: 24, 1: 16}
 
