@@ -120,7 +120,7 @@ class Program:
         return tuple(found)
 
 
-_HELD: WeakValueDictionary[tuple[HostDistance, FragmentKey, bool], Fragment] = WeakValueDictionary()
+_HELD: WeakValueDictionary[tuple[HostDistance, FragmentKey], Fragment] = WeakValueDictionary()
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -138,27 +138,23 @@ class FragmentCache:
         self.machine = machine
         self._near = HostDistance.of(machine)
         self.hits = 0
-        self._fragments: dict[tuple[FragmentKey, bool], Fragment] = {}
+        self._fragments: dict[FragmentKey, Fragment] = {}
 
-    def fragment(self, key: FragmentKey, *, pushes: bool = True) -> Fragment:
+    def fragment(self, key: FragmentKey) -> Fragment:
         """Give the fragment of a key, analysed on first use.
-
-        Args:
-            key: what determines it.
-            pushes: whether it lists the pushes of collectives, or their blocks.
 
         Raises:
             RequestError: interfering tasks, or a read before the first write.
         """
-        found = self._fragments.get((key, pushes))
+        found = self._fragments.get(key)
         if found is not None:
             self.hits += 1
             return found
         with _ONE_AT_A_TIME:
-            found = _HELD.get((self._near, key, pushes))
+            found = _HELD.get((self._near, key))
             if found is None:
-                found = _HELD[self._near, key, pushes] = analyse(key, self._near, pushes=pushes)
-        self._fragments[key, pushes] = found
+                found = _HELD[self._near, key] = analyse(key, self._near)
+        self._fragments[key] = found
         return found
 
 
@@ -175,6 +171,6 @@ def lower(program: Program, cache: FragmentCache, known: Collection[int] | None 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
-    fragments = [cache.fragment(key, pushes=known is None) for key in program.keys(cache.machine)]
+    fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
     regions = program.regions()
     return ScheduleBuilder(cache.machine, program.launches, regions, fragments, program.rings, known).compose()

@@ -32,7 +32,7 @@ def analyse(
     hosts: Column,
     past: History,
     kept: Storage,
-    keeps: int,
+    keeps: bool,  # noqa: FBT001
 ) -> tuple[Table, Table, Table, int, Column, Table, Boxes, bool]:
     """Analyse the uses of a region in one step.
 
@@ -45,7 +45,7 @@ def analyse(
         hosts: the host of each memory.
         past: room for the record; where it or `kept` says afterwards that it is full, the answer is of no use.
         kept: room for the storage of all rows.
-        keeps: what of that is asked for (see `storage`); without, the last three results are empty.
+        keeps: whether that is asked for; without, the last three results are empty.
 
     Returns:
         Movements; members of their groups; edges (node, node that waits) by ascending node, where node t < tasks is

@@ -12,7 +12,7 @@ from maniple.regions.columns import boxes, history, row_major, storage, validity
 from maniple.regions.columns.bit_sets import Column
 from maniple.regions.columns.boxes import Boxes
 from maniple.regions.columns.history import FROM, NONE, TO, TOUCHED, History, Table
-from maniple.regions.columns.storage import KEPT, STAGING, UNKEPT, Storage
+from maniple.regions.columns.storage import KEPT, STAGING, Storage
 from maniple.regions.columns.validity import COPY, FOLD, MEMORY, PROCESSOR, Given, State
 
 READS, WRITES = False, True
@@ -64,7 +64,7 @@ def part(
     # An instance of its own for the tile, of the size of the bounds as every instance.
     given[5][group[0]] += boxes.bounding_volume(table)
     instance = _keep_part(memories, kept, node, table, listed, group) if kept[8][KEPT] else NONE
-    history.contributions(past, memories, listed, first, last, node, table, kept[8][KEPT] != UNKEPT)
+    history.contributions(past, memories, listed, first, last, node, table, kept[8][KEPT] == 1)
     if has_base:
         history.touch(past, node, group[0], table, READS, RECORDS)
     return node, instance
@@ -92,7 +92,7 @@ def after(given: Given, past: History, kept: Storage, sources: Column, items: in
     """Let a node wait for the first items that give it boxes: tasks that contribute, or movements."""
     for item in range(items):
         if sources[item] < len(given[0]):
-            records = kept[8][KEPT] != UNKEPT
+            records = kept[8][KEPT] == 1
             history.contributions(past, len(given[4]), sources, item, item + 1, node, table, records)
         else:
             history.after(past, sources[item], node)

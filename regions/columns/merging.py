@@ -16,7 +16,7 @@ from maniple.regions.columns import bit_sets, boxes, history, storage, validity
 from maniple.regions.columns.bit_sets import Bits, Column
 from maniple.regions.columns.boxes import WIDTH, Boxes
 from maniple.regions.columns.history import NONE, History
-from maniple.regions.columns.storage import KEPT, UNKEPT, Storage
+from maniple.regions.columns.storage import KEPT, Storage
 from maniple.regions.columns.validity import FOLD, MEMORY, PROCESSOR, Given, State
 
 MOST_PENDING = 16
@@ -127,6 +127,6 @@ def _emit(given: Given, past: History, kept: Storage, use: int, table: Boxes, ow
     for number in range(len(merged)):
         tiles[number] = storage.held(kept, memories + merged[number])
     storage.fold(kept, node, tiles[0], tiles, len(tiles), table)
-    history.contributions(past, memories, merged, 0, len(merged), node, table, kept[8][KEPT] != UNKEPT)
+    history.contributions(past, memories, merged, 0, len(merged), node, table, kept[8][KEPT] == 1)
     for row in range(len(table)):
         history.record(past, node, memories + merged[0], table, row, True)

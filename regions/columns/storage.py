@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.process.compilation.compiled import inner, leaf
+from maniple.process.compilation.compiled import leaf
 from maniple.regions.columns import boxes
 from maniple.regions.columns.bit_sets import Column
 from maniple.regions.columns.boxes import AXES, HIGH, LOW, WIDTH, Boxes
@@ -33,12 +33,10 @@ NONE = -1
 # Columns of `accesses` (WRITES and SLOT behind FIRST and LAST), of `transfers`, and of `pieces`. FIRST and LAST are the
 # boxes of a space.
 NODE, INSTANCE, FIRST, LAST, WRITES, SLOT = range(6)
-SOURCE, TARGET, FEEDS, AFTER = 1, 4, 5, 6
+SOURCE, TARGET = 1, 4
 MEMORY, FIRST_PART, LAST_PART = 1, 5, 6
-# How many of each table are used; how a record is kept; and whether one of the tables was too small.
+# How many of each table are used; whether a record is kept (1); and whether one of the tables was too small.
 INSTANCES, SPACES, ACCESSES, TRANSFERS, PIECES, PARTS, KEPT, FULL, ENDS = range(9)
-UNKEPT, PUSHES, BLOCKS = range(3)
-"""What is kept of collectives: nothing of any row, who pushes what where, or the blocks from which that follows."""
 ADDS = 2
 """What stands under WRITES of a task that adds to what is there, where one that only writes has 1 and others 0."""
 
@@ -50,7 +48,7 @@ def room(entries: int) -> Storage:
         (entries, WIDTH),
         (4 * entries, WIDTH),
         (4 * entries, 6),
-        (4 * entries, 7),
+        (4 * entries, 5),
         (entries, 7),
         four,
         one,
@@ -62,16 +60,16 @@ def room(entries: int) -> Storage:
 
 
 @leaf
-def begin(storage: Storage, places: int, kept: int) -> None:
+def begin(storage: Storage, places: int, keeps: bool) -> None:  # noqa: FBT001
     """Begin a record, for so many places; one that is not kept stays empty."""
     at, sizes = storage[6], storage[8]
     sizes[:] = 0
-    if kept == UNKEPT:
+    if not keeps:
         return
     if places > len(at):
         sizes[FULL] = 1
         return
-    sizes[KEPT] = kept
+    sizes[KEPT] = 1
     at[:places] = NONE
 
 
@@ -149,15 +147,12 @@ def access(storage: Storage, node: int, instance: int, first: int, last: int, wr
 
 
 @leaf
-def transfer(
-    storage: Storage, node: int, source: int, target: int, first: int, last: int, feeds: int, after: int
-) -> None:
+def transfer(storage: Storage, node: int, source: int, target: int, first: int, last: int) -> None:
     """Let a row push a space of an instance to another."""
     transfers, sizes = storage[3], storage[8]
     number = next_entry(sizes, TRANSFERS, len(transfers), FULL)
     transfers[number, NODE], transfers[number, SOURCE], transfers[number, TARGET] = node, source, target
     transfers[number, FIRST], transfers[number, LAST] = first, last
-    transfers[number, FEEDS], transfers[number, AFTER] = feeds, after
 
 
 @leaf
@@ -173,15 +168,6 @@ def add_part(storage: Storage, instance: int) -> None:
     """Keep one more instance whose contents are added up."""
     parts, sizes = storage[5], storage[8]
     parts[next_entry(sizes, PARTS, len(parts), FULL)] = instance
-
-
-@leaf
-def add_parts(storage: Storage, instances: Column) -> int:
-    """Keep the instances whose contents one fold adds up; returns the place of the first."""
-    first = storage[8][PARTS]
-    for number in range(len(instances)):
-        add_part(storage, instances[number])
-    return int(first)
 
 
 @leaf
@@ -205,7 +191,7 @@ def copy(storage: Storage, node: int, source: int, target: int, table: Boxes) ->
     last = first + len(table)
     access(storage, node, source, first, last, False, 1)
     access(storage, node, target, first, last, True, 0)
-    transfer(storage, node, source, target, first, last, NONE, NONE)
+    transfer(storage, node, source, target, first, last)
 
 
 @leaf
@@ -218,17 +204,3 @@ def fold(storage: Storage, node: int, target: int, sources: Column, count: int, 
     access(storage, node, target, first, last, True, 0)
     for number in range(count):
         access(storage, node, sources[number], first, last, False, number + 1)
-
-
-@inner
-def contents(storage: Storage) -> tuple[Boxes, Boxes, Table, Table, Table, Column]:
-    """What was kept: instances, spaces, accesses, transfers, pieces, parts."""
-    instances, spaces, accesses, transfers, pieces, parts, _, _, sizes, _ = storage
-    return (
-        instances[: sizes[INSTANCES]].copy(),
-        spaces[: sizes[SPACES]].copy(),
-        accesses[: sizes[ACCESSES]].copy(),
-        transfers[: sizes[TRANSFERS]].copy(),
-        pieces[: sizes[PIECES]].copy(),
-        parts[: sizes[PARTS]].copy(),
-    )

@@ -71,13 +71,12 @@ class _Room(threading.local):
 _ROOM = _Room()
 
 
-def analyse(key: FragmentKey, hosts: tuple[int, ...], *, pushes: bool = True) -> Fragment | None:
+def analyse(key: FragmentKey, hosts: tuple[int, ...]) -> Fragment | None:
     """Analyse a region's uses; None if columns do not hold them, or they are to be refused.
 
     Args:
         key: the uses.
         hosts: the host of each memory.
-        pushes: whether the pushes of collectives are listed, or their blocks.
     """
     shape = _Shape.of(key, len(hosts))
     if shape is None or dependence.interferes(shape.uses, shape.tasks, shape.boxes):
@@ -85,13 +84,12 @@ def analyse(key: FragmentKey, hosts: tuple[int, ...], *, pushes: bool = True) ->
     near = _near(hosts)
     while True:
         moves, _, edges, _, elements, carried, left, waits = dependence.analyse(
-            shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept,
-            storage.PUSHES if pushes else storage.BLOCKS,
-        )  # fmt: skip
+            shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept, True
+        )
         if not _ROOM.grow():
             break
     refused = waits or dependence.UNWRITTEN in moves[:, history.KIND].tolist()
-    found = None if refused else _fragment(key, shape, moves, edges, carried, left, None if pushes else elements)
+    found = None if refused else _fragment(key, shape, moves, edges, carried, left, elements)
     _ROOM.shrink()
     return found
 
@@ -212,9 +210,9 @@ def _fragment(
     edges: Table,
     carried: Table,
     left: Boxes,
-    elements: Column | None,
+    elements: Column,
 ) -> Fragment:
-    """What the rules found of a region, as the runtime knows it; with what its memories hold, blocks are listed."""
+    """What the rules found of a region, as the runtime knows it."""
     tasks, accesses, transfers, pieces, instances, parts, boxes, first, last, ends = tabulate_record(
         shape.uses, shape.tasks, shape.points, shape.boxes, shape.memories, _ROOM.kept
     )
@@ -238,7 +236,7 @@ def _fragment(
         edges=edges,
         carried=carried,
         leave=partial(_leaves, left, spaces),
-        blocks=None if elements is None else Blocks(ends, elements),
+        blocks=Blocks(ends, elements),
     )
 
 

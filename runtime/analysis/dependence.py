@@ -87,10 +87,11 @@ class RegionAnalysis:
         """
         validity, ordinal = (self.validity, self.uses) if after is None else (after.validity, after.ordinal + 1)
         joins = self._open.joins(ordinal, uses, validity) if privilege.accumulates else {}
+        joined = {use.color for use in uses if use.point in joins}  # their replicas count no more than they do
         placed = [
             Use(use.memory, use.rect, privilege, (ordinal, *use.color), use.shared)
             for use in uses
-            if not use.rect.is_empty and use.point not in joins
+            if not use.rect.is_empty and use.color not in joined
         ]
         return Advance(ordinal, *validity.advance(placed, self.near), joins)
 

@@ -78,7 +78,7 @@ def tabulate_record(
     for row in range(len(pushed)):
         pushed[row, 0], pushed[row, 1] = transfers[row, storage.NODE] - count, space
         pushed[row, 2], pushed[row, 3] = transfers[row, storage.SOURCE], transfers[row, storage.TARGET]
-        pushed[row, 4], pushed[row, 5] = transfers[row, storage.FEEDS], transfers[row, storage.AFTER]
+        pushed[row, 4] = pushed[row, 5] = storage.NONE
         first[space], last[space] = transfers[row, storage.FIRST] + count, transfers[row, storage.LAST] + count
         space += 1
     folded = np.empty((sizes[storage.PIECES], 6), dtype=np.int64)

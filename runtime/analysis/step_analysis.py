@@ -37,19 +37,18 @@ __all__: list[str] = []
 MANY_USES = 32
 
 
-def analyse(key: FragmentKey, near: Callable[[int, int], int], *, pushes: bool = True) -> Fragment:
+def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
     """Analyse a region's uses as a step that repeats.
 
     Args:
         key: the uses.
         near: how far memories are from one another.
-        pushes: whether the pushes of collectives are listed, or, where columns hold the uses, their blocks.
 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
     if isinstance(near, HostDistance):
-        found = column_analysis.analyse(key, near.hosts, pushes=pushes)
+        found = column_analysis.analyse(key, near.hosts)
         if found is not None:
             return found
     return analyse_by_use(key, near)

@@ -373,8 +373,8 @@ class Schedule:
         for row in range(len(self)):
             place = ",".join(f"m{memory}" for memory in self.memories(row))
             uses = " ".join(
-                f"{way}:{self.regions[self.instances[number].region].name}{space}#{names.setdefault(number, len(names))}"
-                for number, way, space in self._told(row, names)
+                f"{way}:{self.regions[self.instances[it].region].name}{space}#{names.setdefault(it, len(names))}"
+                for it, way, space in self._told(row, names)
             )
             label = f"{self.label(row)} in {self.plans[row]}" if row in self.plans else self.label(row)
             lines.append(

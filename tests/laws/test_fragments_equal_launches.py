@@ -5,8 +5,10 @@ Here they are laid out by hand: for each launch the movements that its requireme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,7 @@ from planned_step import MACHINES, described, plans, program
 
 import maniple as mp
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
+from maniple.regions.index_space import IndexSpace, union
 from maniple.regions.rectangle import Rect
 from maniple.runtime.analysis.dependence import Move, Node
 from maniple.runtime.analysis.program_analysis import ProgramAnalysis
@@ -54,6 +57,16 @@ class Layout:
             self.rects[name] = extents[region][number][2]
 
 
+def used(kind: int, accesses: Sequence[Access], named: Callable[[int], Named]) -> object:
+    """What a row uses, one after the other; of a collective, once all that it pushes is named, all of each instance."""
+    if kind <= RowKind.COPY:
+        return tuple((named(a.instance), a.rect, a.writes, a.slot) for a in accesses)
+    spaces: dict[tuple[Named, bool], list[IndexSpace]] = defaultdict(list)
+    for access in accesses:
+        spaces[named(access.instance), access.writes].append(access.rect)
+    return {key: union(own) for key, own in spaces.items()}
+
+
 def of_schedule(schedule: Schedule) -> Layout:
     layout = Layout()
 
@@ -72,13 +85,13 @@ def of_schedule(schedule: Schedule) -> Layout:
                 int(schedule.processor[row]),
                 "" if region < 0 else schedule.regions[region].name,
                 int(schedule.bytes[row]),
-                tuple((named(a.instance), a.rect, a.writes, a.slot) for a in schedule.accesses(row)),
                 tuple((named(p.source), named(p.target), p.rect, p.feeds, p.after) for p in schedule.transfers(row)),
                 tuple(
                     (p.memory, named(p.target), p.rect, tuple(map(named, p.parts)), p.op)
                     for p in schedule.pieces.get(row, ())
                 ),
                 schedule.folds.get(row, ""),
+                used(schedule.kind[row], schedule.accesses(row), named),
             )
         )
     layout.edges = set(schedule.edges())
@@ -110,13 +123,13 @@ def of_launches(steps: Program, machine: mp.Machine) -> Layout:
             move.processor,
             regions[region].name,
             sum(push.rect.volume for push in move.transfers) * regions[region].itemsize,
-            tuple((named(region, a.instance), a.rect, a.writes, a.slot) for a in move.accesses),
             tuple((named(region, p.source), named(region, p.target), p.rect, p.feeds, p.after) for p in move.transfers),
             tuple(
                 (p.memory, named(region, p.target), p.rect, tuple(named(region, part) for part in p.parts), p.op)
                 for p in move.pieces
             ),
             move.op,
+            used(move.kind, move.accesses, partial(named, region)),
         )
 
     for number, launch in enumerate(steps.launches):
@@ -137,7 +150,7 @@ def of_launches(steps: Program, machine: mp.Machine) -> Layout:
                 (named(region, access.instance), access.rect, access.writes, slot)
                 for region, slot, access in tasks[point]
             )
-            layout.rows.append((RowKind.TASK, number, point, placed.processor, "", 0, accesses, (), (), ""))
+            layout.rows.append((RowKind.TASK, number, point, placed.processor, "", 0, (), (), "", accesses))
     pairs = {(row_of[region, before], row_of[region, after]) for region, before, after in edges}
     layout.edges = {(before, after) for before, after in pairs if before != after}
     layout.settle({region.name: analysis.regions[key].extents for key, region in regions.items()})

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from drawn_exchanges import BOUNDS, EXCHANGES, drawn_plan, drawn_uses, tiles
+from listed_pushes import listed
 from pushed import carry_out, places
 
 from maniple.regions.privilege import READ, reduce
@@ -48,14 +49,15 @@ def contents(fragment: Fragment, seed: int) -> dict[int, np.ndarray[tuple[int, .
 @pytest.mark.parametrize("seed", range(60))
 def test_plans_leave_what_direct_leaves(seed: int) -> None:
     chance = Random(seed)
-    direct, hosts = drawn(chance)
-    arranged, moves = planned(direct, hosts, *drawn_plan(chance))
+    fragment, hosts = drawn(chance)
+    direct = listed(fragment, hosts)
+    arranged, moves = planned(fragment, hosts, *drawn_plan(chance))
     mains = [number for number, row in enumerate(direct.instances.tolist()) if row[1] == InstanceKind.MAIN]
     for move in moves:
         found = []
-        for fragment in (direct, arranged, arranged):
-            held = contents(arranged, seed)
-            carry_out(fragment, move, held, BOUNDS, chance)
+        for each in (direct, arranged, arranged):
+            held = contents(each, seed)
+            carry_out(each, move, held, BOUNDS, chance)
             found.append([held[number] for number in mains])
         for one, other, again in zip(*found, strict=True):
             assert np.array_equal(one, other)
@@ -65,9 +67,9 @@ def test_plans_leave_what_direct_leaves(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_element_that_is_used_is_an_access_and_every_tile_is_where_it_is_used(seed: int) -> None:
     chance = Random(seed)
-    direct, hosts = drawn(chance)
+    fragment, hosts = drawn(chance)
     plan, cut = drawn_plan(chance)
-    arranged, moves = planned(direct, hosts, plan, cut)
+    direct, (arranged, moves) = listed(fragment, hosts), planned(fragment, hosts, plan, cut)
     memory, kinds = (arranged.instances[:, column].tolist() for column in (0, 1))
     allowed = {
         (move, number, writes): np.zeros(BOUNDS.shape, bool)
@@ -127,8 +129,9 @@ def test_pieces_go_up_and_down_a_ring_one_after_the_other() -> None:
     ]  # fmt: skip
 
 
-def test_a_fragment_without_such_plans_is_itself() -> None:
-    fragment, hosts = drawn(Random(1))
+def test_a_fragment_that_lists_what_goes_direct_is_itself() -> None:
+    key, hosts = drawn_uses(Random(1))
+    fragment = analyse_by_use(key, HostDistance(hosts))
     assert planned(fragment, hosts, DIRECT)[0] is fragment
 
 

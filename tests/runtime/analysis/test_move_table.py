@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from listed_pushes import listed
 from naive_plan import planned_price
 
 from maniple.regions.columns.history import KIND
@@ -66,9 +67,10 @@ def test_movements_are_priced_as_their_pushes(seed: int) -> None:
     moves, members = tabulate(fragment, bounds, itemsize, network.line)
     prices = price(network, itemsize, moves, members)
     holds = np.split(prices.held[:, :2], prices.starts[1:-1])
+    direct = listed(fragment, [memory.host for memory in machine.memories])
     for number in range(len(fragment.kinds)):
         found = int(prices.durations[number]), list(map(tuple, holds[number].tolist()))
-        assert found == planned_price(machine, fragment, number, bounds, itemsize), RowKind(int(moves[number, KIND]))
+        assert found == planned_price(machine, direct, number, bounds, itemsize), RowKind(int(moves[number, KIND]))
     assert prices.bytes.tolist() == (fragment.elements * itemsize).tolist()
 
 
