@@ -34,6 +34,9 @@ from maniple.process.compilation import inner_library, linkable_code, numba_inte
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
+at: Any = np.uint64
+"""A place in an array, for compiled code: of a signed one it asks each time whether it counts from the end."""
+
 PREFIX = "kernels-"
 UNUSED_S = 30 * 24 * 3600.0
 """Compiled code that no process has used for so long is removed."""

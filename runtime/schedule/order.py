@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.process.compilation.compiled import at, inner, kernel, leaf
 from maniple.process.error import RequestError, RunError
 
 __all__: list[str] = []
@@ -31,6 +31,8 @@ Edges = tuple[Column, Column]
 """Starts (by row) and rows that wait for it."""
 
 NONE = -1
+ONE = at(1)
+"""To count places on by: a place and a signed number would be added as floats."""
 TIME_BITS = 62
 """The bits of a number that has a time and, below it, the number of a row."""
 FEW = 16
@@ -109,29 +111,29 @@ def first_come(duration: Column, held: Held, successors: Edges, lanes: int) -> t
     for place in range(count):
         while lined == 0 and bucket + 1 < len(buckets):
             bucket += 1
-            if buckets[bucket] != NONE:
-                lined = _open_bucket(before, begin, bits, line, buckets[bucket])
+            if buckets[at(bucket)] != NONE:
+                lined = _open_bucket(before, begin, bits, line, buckets[at(bucket)])
         if lined == 0:
             return begin, sequence[:place], makespan
         lined -= 1
-        row = line[lined] & ((1 << bits) - 1)
+        row = at(line[at(lined)] & ((1 << bits) - 1))
         sequence[place], start = row, begin[row]
-        first, last = hold_start[row], hold_start[row + 1]
+        first, last = hold_start[row], hold_start[row + ONE]
         for hold in range(first, last):
-            start = max(start, free[hold_lane[hold]])
+            start = max(start, free[at(hold_lane[at(hold)])])
         for hold in range(first, last):
-            free[hold_lane[hold]] = start + hold_span[hold]
+            free[at(hold_lane[at(hold)])] = start + hold_span[at(hold)]
         begin[row], end = start, start + duration[row]
         makespan = max(makespan, end)
-        for edge in range(edge_start[row], edge_start[row + 1]):
-            other = edge_row[edge]
+        for edge in range(edge_start[row], edge_start[row + ONE]):
+            other = at(edge_row[at(edge)])
             begin[other] = max(begin[other], end)
             waiting[other] -= 1
             if waiting[other] == 0:
                 if begin[other] >> shift > bucket and bucket < len(buckets) - 1:
                     put(buckets, before, other, begin[other] >> shift)
                 else:
-                    lined = _line_up(line, lined, begin[other] << bits | other, 1)
+                    lined = _line_up(line, lined, begin[other] << bits | np.int64(other), 1)
     return begin, sequence, makespan
 
 
@@ -146,15 +148,15 @@ def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
         bucket: that of its time.
     """
     bucket = min(bucket, len(buckets) - 1)
-    before[row] = buckets[bucket]
-    buckets[bucket] = row
+    before[at(row)] = buckets[at(bucket)]
+    buckets[at(bucket)] = row
 
 
 @leaf
 def _begin(edge_row: Column, waiting: Numbers, buckets: Numbers, before: Numbers) -> None:
     """Count for how many others each row waits, and put the rows that wait for none into the first bucket."""
     for row in edge_row:
-        waiting[row] += 1
+        waiting[at(row)] += 1
     for row in range(len(waiting)):
         if waiting[row] == 0:
             put(buckets, before, row, 0)
@@ -165,7 +167,7 @@ def _calendar(held: Held, lanes: int, count: int) -> tuple[Numbers, Numbers, int
     """Empty buckets, which span four times what the busiest lane needs, with their width and that of rows as shifts."""
     load = np.zeros(lanes + 1, dtype=np.int64)
     for hold in range(len(held[1])):
-        load[held[1][hold]] += held[2][hold]
+        load[at(held[1][hold])] += held[2][hold]
     bits = 1
     while 1 << bits < count:
         bits += 1
@@ -183,10 +185,10 @@ def _open_bucket(before: Numbers, begin: Column, bits: int, line: Column, row: i
     """
     lined, falls = 0, True
     while row != NONE:
-        line[lined] = begin[row] << bits | row
-        falls &= lined == 0 or line[lined - 1] > line[lined]
+        line[at(lined)] = begin[at(row)] << bits | row
+        falls &= lined == 0 or line[at(lined - 1)] > line[at(lined)]
         lined += 1
-        row = before[row]
+        row = before[at(row)]
     # Where they are many, those far apart first (D. L. Shell, CACM 1959): numba takes seconds to compile numpy's sort.
     stride = 1
     while stride < lined // FEW:
@@ -202,8 +204,8 @@ def _open_bucket(before: Numbers, begin: Column, bits: int, line: Column, row: i
 def _line_up(line: Column, lined: int, number: int, stride: int) -> int:
     """Put a number among those a stride apart, which fall; most go near the end. Returns how many there are."""
     place = lined
-    while place >= stride and line[place - stride] < number:
-        line[place] = line[place - stride]
+    while place >= stride and line[at(place - stride)] < number:
+        line[at(place)] = line[at(place - stride)]
         place -= stride
-    line[place] = number
+    line[at(place)] = number
     return lined + 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.process.compilation.compiled import at, inner, kernel, leaf
 from maniple.strategies.timing.tables import DUE, KEY, NONE, Column, Numbers, Table
 
 Buckets = tuple[Numbers, Numbers]
@@ -43,10 +43,10 @@ def open_bucket(before: Numbers, line: Line, table: Table, row: int) -> int:
     times, rows = line
     count, falls = 0, True
     while row != NONE:
-        times[count], rows[count] = table[row, DUE], row
-        falls &= count == 0 or _is_before(table, times[count], row, times[count - 1], rows[count - 1])
+        times[at(count)], rows[at(count)] = table[at(row), DUE], row
+        falls &= count == 0 or _is_before(table, times[at(count)], row, times[at(count - 1)], rows[at(count - 1)])
         count += 1
-        row = before[row]
+        row = before[at(row)]
     if not falls and count > FEW:
         _sort(table, times, rows, count)
     elif not falls:
@@ -59,16 +59,16 @@ def open_bucket(before: Numbers, line: Line, table: Table, row: int) -> int:
 def insert(table: Table, times: Column, rows: Numbers, lined: int, time: int, row: int) -> int:
     """Put a row into the open bucket; most go near the end. Returns how many there are."""
     place = lined
-    while place > 0 and _is_before(table, times[place - 1], rows[place - 1], time, row):
-        times[place], rows[place] = times[place - 1], rows[place - 1]
+    while place > 0 and _is_before(table, times[at(place - 1)], rows[at(place - 1)], time, row):
+        times[at(place)], rows[at(place)] = times[at(place - 1)], rows[at(place - 1)]
         place -= 1
-    times[place], rows[place] = time, row
+    times[at(place)], rows[at(place)] = time, row
     return lined + 1
 
 
 @leaf
 def _is_before(table: Table, time: int, row: int, other_time: int, other: int) -> bool:
-    return bool(time < other_time or (time == other_time and table[row, KEY] < table[other, KEY]))
+    return bool(time < other_time or (time == other_time and table[at(row), KEY] < table[at(other), KEY]))
 
 
 @inner

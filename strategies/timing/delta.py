@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maniple.process.compilation.compiled import inner, kernel, leaf
+from maniple.process.compilation.compiled import at, inner, kernel, leaf
 from maniple.runtime.schedule.order import put
 from maniple.strategies.timing import agenda
 from maniple.strategies.timing.agenda import Agenda
@@ -145,7 +145,8 @@ def _begin(free: Column, left: Column, load: Column) -> int:
 @kernel
 def exchange(rows: Table, sequence: Numbers) -> None:
     """Exchange the times of some rows for those that the settlement has found, or these for those."""
-    for row in sequence:
+    for number in sequence:
+        row = at(number)
         rows[row, READY], rows[row, DUE] = rows[row, DUE], rows[row, READY]
         rows[row, END], rows[row, WAITS] = rows[row, WAITS], rows[row, END]
 
@@ -178,8 +179,8 @@ def _stamp(tables: Tables, marks: Marks, changed: Table, cutting: int) -> tuple[
         for span in range(changed[block, 0], changed[block, 0] + changed[block, 1]):
             end = rows[spans[span, ROW], END]  # 0 of a new one
             until = max(until, end)
-            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                target = targets[at]
+            for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                target = at(targets[number])
                 if marks[target] != FRESH and marks[target] != GONE:
                     ready = rows[target, READY]
                     since, until = min(since, ready), max(until, ready)
@@ -200,9 +201,9 @@ def _earliest(tables: Tables, marks: Marks, blocks: Blocks) -> int:
     (rows, _, spans, targets), (fresh, _, come, cut) = tables, blocks
     for block in range(len(cut)):
         for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
-            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+            for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
                 # DUE is room here, until `_await_all` sets it anew: a bound from below.
-                rows[targets[at], DUE] = 0
+                rows[at(targets[number]), DUE] = 0
     for block in range(len(fresh)):
         rows[fresh[block, 0] : fresh[block, 0] + fresh[block, 1], DUE] = 0
     _await(tables, marks, come)
@@ -212,9 +213,9 @@ def _earliest(tables: Tables, marks: Marks, blocks: Blocks) -> int:
             earliest = min(earliest, rows[row, DUE])
     for block in range(len(cut)):
         for span in range(cut[block, 0], cut[block, 0] + cut[block, 1]):
-            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                if marks[targets[at]] == EARLIER:
-                    earliest = min(earliest, rows[targets[at], DUE])
+            for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                if marks[at(targets[number])] == EARLIER:
+                    earliest = min(earliest, rows[at(targets[number]), DUE])
     return earliest
 
 
@@ -227,11 +228,11 @@ def _await(tables: Tables, marks: Marks, come: Table) -> None:
             row = spans[span, ROW]
             known = marks[row] != FRESH
             end = rows[row, END] if known else NEVER  # a new one is ready earlier than who waits for it
-            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                mark = marks[targets[at]]
+            for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
+                mark = marks[at(targets[number])]
                 # What waits for a new row cannot be the earliest that changes: the new row is ready before it.
                 if mark == FRESH or (known and mark == EARLIER):
-                    rows[targets[at], DUE] = max(rows[targets[at], DUE], end)
+                    rows[at(targets[number]), DUE] = max(rows[at(targets[number]), DUE], end)
 
 
 @leaf
@@ -252,7 +253,8 @@ def _await_all(rows: Table, marks: Marks, queue: Agenda, rest: Numbers, fresh: T
     """Let the rows that are to be timed wait for all that come before them; returns how many they are."""
     buckets, following = queue[0]
     count = 0
-    for row in rest:
+    for number in rest:
+        row = at(number)
         if marks[row] != GONE:
             # LINK has how many rows it waits for above its first span. Those that are kept are counted off by `_take`.
             rows[row, DUE], rows[row, WAITS] = 0, rows[row, LINK] >> LINK_BITS
@@ -273,26 +275,27 @@ def _take(tables: Tables, queue: Agenda, kept: Numbers, lanes: Lanes, since: int
     """Take over the rows that are ready before the first change; returns the latest of their ends."""
     (rows, holds, spans, targets), (buckets, following), (free, left) = tables, queue[0], lanes
     latest = 0
-    for row in kept:
+    for number in kept:
+        row = at(number)
         end = rows[row, END]
         latest = max(latest, end)
         first, count = rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
         for hold in range(first, first + count):
-            lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            lane, length = at(holds[at(hold)] & LANE_MASK), holds[at(hold)] >> LANE_BITS
             # A lane is held from the start of a row, perhaps for less than the row takes.
             free[lane] = end - rows[row, DURATION] + length
             left[lane] -= length
         span = (rows[row, LINK] & LINK_MASK) - 1
         while span != NONE:
-            for at in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                other = targets[at]
+            for place in range(spans[at(span), FIRST], spans[at(span), FIRST] + spans[at(span), COUNT]):
+                other = at(targets[at(place)])
                 # Others are kept, too: their times stand.
                 if rows[other, READY] >= since:
                     rows[other, DUE] = max(rows[other, DUE], end)
                     rows[other, WAITS] -= 1
                     if rows[other, WAITS] == 0:
                         put(buckets, following, other, rows[other, DUE] >> shift)
-            span = spans[span, NEXT]
+            span = spans[at(span), NEXT]
     return latest
 
 
@@ -309,20 +312,20 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
     while place < total:
         while lined == 0 and bucket + 1 < len(buckets):
             bucket += 1
-            if buckets[bucket] != NONE:
-                lined = agenda.open_bucket(following, line, rows, buckets[bucket])
+            if buckets[at(bucket)] != NONE:
+                lined = agenda.open_bucket(following, line, rows, buckets[at(bucket)])
         if lined == 0:
             break  # rows are left and none is ready: a circle
         lined -= 1
-        time, row = line_times[lined], line_rows[lined]
+        time, row = line_times[at(lined)], at(line_rows[at(lined)])
         # All that changed has been taken, and no end that differs from before lies ahead: the rest is as it was.
         if pending == 0 and time > until:
             break
         start, first, count = time, rows[row, HOLD] >> HOLD_BITS, rows[row, HOLD] & HOLD_MASK
         for hold in range(first, first + count):
-            start = max(start, free[holds[hold] & LANE_MASK])
+            start = max(start, free[at(holds[at(hold)] & LANE_MASK)])
         for hold in range(first, first + count):
-            lane, length = holds[hold] & LANE_MASK, holds[hold] >> LANE_BITS
+            lane, length = at(holds[at(hold)] & LANE_MASK), holds[at(hold)] >> LANE_BITS
             # Itself included: `left` is what the lane has still to do, and it does nothing before `start`.
             if start + left[lane] > limit:
                 return start + left[lane], NONE, place, retimed
@@ -338,12 +341,12 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
             until = max(until, end, rows[row, END], rows[row, READY])
             retimed += 1
         pending -= marks[row] != SAME
-        marks[row], sequence[place] = TIMED, row
+        marks[row], sequence[at(place)] = TIMED, row
         place += 1
         span = (rows[row, LINK] & LINK_MASK) - 1
         while span != NONE:
-            for number in range(spans[span, FIRST], spans[span, FIRST] + spans[span, COUNT]):
-                other = targets[number]
+            for number in range(spans[at(span), FIRST], spans[at(span), FIRST] + spans[at(span), COUNT]):
+                other = at(targets[at(number)])
                 due = max(rows[other, DUE], end)
                 rows[other, DUE] = due
                 rows[other, WAITS] -= 1
@@ -352,7 +355,7 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
                         put(buckets, following, other, due >> shift)
                     else:
                         lined = agenda.insert(rows, line_times, line_rows, lined, due, other)
-            span = spans[span, NEXT]
+            span = spans[at(span), NEXT]
     end = place
     if place < total and pending == 0:
         place, latest = _keep(rows, marks, (past[taken:before], sequence), place, latest)
@@ -363,9 +366,10 @@ def _sweep(  # noqa: C901, PLR0912  (one loop: handing its arrays to functions, 
 def _keep(rows: Table, marks: Marks, sequences: Sequences, place: int, latest: int) -> tuple[int, int]:
     """Take over the rows that the sweep did not come to; returns the length of the sequence and the makespan."""
     rest, sequence = sequences
-    for row in rest:
+    for number in rest:
+        row = at(number)
         if marks[row] != GONE and marks[row] != TIMED:
-            sequence[place] = row
+            sequence[at(place)] = row
             place += 1
             latest = max(latest, rows[row, END])
     return place, latest
