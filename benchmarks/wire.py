@@ -30,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,31 +70,54 @@ WARM_UP = 3
 
 # The program of each rank
 
+READY, SUMMED = "ready", "summed"
+marks = {READY: 0.0, SUMMED: 0.0}
+"""When this rank had its row, and when it had the sum: by the clock that all namespaces of a computer share."""
+
 
 @mp.task
 def contribute(row: mp.ReduceSum) -> None:
     """Add to all of a row."""
     row += 1.0
+    marks[READY] = time.perf_counter()
 
 
 @mp.task
 def look(row: mp.Read) -> float:
     """Look at the end of a row."""
+    marks[SUMMED] = time.perf_counter()
     return float(row[-1])
 
 
-def race(world: World, sides: dict[str, Side], rounds: int, meet: Side) -> dict[str, float]:
-    """The median seconds of each side, on the rank that took longest, once they have connected and been recorded."""
-    took: dict[str, list[float]] = {name: [] for name in sides}
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What rounds of a side took, each the median.
+
+    Args:
+        whole_s: seconds on the rank that took longest.
+        alone_s: of all-reduces the seconds from when the last rank had its row until the last one had the sum.
+        computed_s: seconds that the processors of all ranks computed, in all.
+    """
+
+    whole_s: float
+    alone_s: float
+    computed_s: float
+
+
+def race(world: World, sides: dict[str, Side], rounds: int, meet: Side) -> dict[str, Round]:
+    """What the rounds of each side took, once they have connected and been recorded."""
+    took: dict[str, list[tuple[float, ...]]] = {name: [] for name in sides}
     for number in range(WARM_UP + rounds):
         for name, side in sides.items():
             meet()
-            begun = time.perf_counter()
+            begun, computing = time.perf_counter(), time.process_time()
             side()
-            parts = world.control.gather(struct.pack("d", time.perf_counter() - begun))
+            mine = time.perf_counter() - begun, time.process_time() - computing, marks[READY], marks[SUMMED]
+            parts = [struct.unpack("4d", part) for part in world.control.gather(struct.pack("4d", *mine))]
+            whole, computed, ready, summed = zip(*parts, strict=True)
             if number >= WARM_UP:
-                took[name].append(max(struct.unpack("d", part)[0] for part in parts))
-    return {name: statistics.median(times) for name, times in took.items()}
+                took[name].append((max(whole), max(summed) - max(ready), sum(computed)))
+    return {name: Round(*map(statistics.median, zip(*each, strict=True))) for name, each in took.items()}
 
 
 def send_tiles(world: World, engine: Any, ends: tuple[int, int], size: int, count: int) -> Side:
@@ -126,7 +150,9 @@ def reduce_by_gloo(elements: int) -> Side:
 
     def go() -> None:
         row.fill_(1.0)
+        marks[READY] = time.perf_counter()
         dist.all_reduce(row)
+        marks[SUMMED] = time.perf_counter()
 
     return go
 
@@ -173,7 +199,9 @@ def be(told: dict[str, Any]) -> None:
                 engine.begin()
                 opened.append((engine, transport))
                 sides[name] = send_tiles(world, engine, ends, size, count)
-            found["tiles"][size] = race(world, sides, told["rounds"], meet)
+            found["tiles"][size] = {
+                name: each.whole_s for name, each in race(world, sides, told["rounds"], meet).items()
+            }
             for engine, transport in opened:
                 engine.close()
                 transport.close()
@@ -187,7 +215,7 @@ def be(told: dict[str, Any]) -> None:
             here = *measure_link(link, begins=world.rank == ends[0], size=MOST // 4), measure_memory(size)
         latency_s, bandwidth, memory = struct.unpack("3d", world.control.gather(struct.pack("3d", *here))[ends[0]])
         sides = {"Gloo": reduce_by_gloo(size // 4), "ours": reduce_by_trace(size // 4)}
-        took = race(world, {**sides, "bodies": bodies_alone(size // 4)}, told["rounds"], meet)
+        took = race(world, sides, told["rounds"], meet)
         found["sent"][size] = {}
         for name, side in sides.items():
             meet()
@@ -195,24 +223,12 @@ def be(told: dict[str, Any]) -> None:
         count = world.size // world.ranks_per_node
         network = Network.of(machine_of(count, bandwidth, world.ranks_per_node, latency_s, memory))
         exchange = int(collective(network, "all_reduce", size).durations[0]) / 1e9
-        found["predicted"][size] = {"seconds": took.pop("bodies") + exchange, "exchange": exchange, "rate": bandwidth}
-        found["all_reduce"][size] = took
+        found["predicted"][size] = {"exchange": exchange, "rate": bandwidth, "memory": memory, "latency": latency_s}
+        found["all_reduce"][size] = {name: asdict(each) for name, each in took.items()}
     plans = _plans()
     dist.destroy_process_group()
     if world.rank == 0:
         print(json.dumps({**found, "plans": plans}), flush=True)
-
-
-def bodies_alone(elements: int) -> Side:
-    """What the tasks of `reduce_by_trace` compute, and nothing that goes from rank to rank."""
-    row = torch.empty(elements)
-
-    def go() -> None:
-        row.fill_(0.0)
-        row.add_(1.0)
-        float(row[-1])
-
-    return go
 
 
 def _plans() -> list[str]:
@@ -293,13 +309,20 @@ def show(count: int, rate: str, ranks: int, found: dict[str, Any]) -> None:
         cells = [f"{name} {sent / 1e6 / each:8.0f} MB/s {raw / each:5.2f}" for name, each in took.items()]
         print(f"  tiles of {int(size) >> 10:7} KiB   {'   '.join(cells)}")
     for size, took in found["all_reduce"].items():
-        cells = [f"{name} {each * 1e3:9.1f} ms {each / took['Gloo']:5.2f}" for name, each in took.items()]
-        told = found["predicted"][size]
-        cells.append(f"of predicted {took['ours'] / told['seconds']:5.2f}")
-        cells.append(f"exchange alone {told['exchange'] * 1e3:.1f} ms, both ways {told['rate'] / 1e6:.0f} MB/s")
+        told, cells = found["predicted"][size], []
+        for what, name in (("whole_s", ""), ("alone_s", "alone ")):
+            gloo, ours = took["Gloo"][what], took["ours"][what]
+            cells.append(f"{name}Gloo {gloo * 1e3:7.1f} ms, ours {ours * 1e3:7.1f} ms {ours / gloo:5.2f}")
+        cells.append(f"predicted {told['exchange'] * 1e3:7.1f} ms {ours / told['exchange']:5.2f}")
         print(f"  all-reduce of {int(size) >> 20:4} MiB   {'   '.join(cells)}")
         on_interface = [f"{name} {each[0]:,} bytes in {each[1]} packets" for name, each in found["sent"][size].items()]
-        print(f"{'':24}rank 0 sends: {', '.join(on_interface)}", flush=True)
+        computed = [f"{name} {each['computed_s'] * 1e3:.1f} ms" for name, each in took.items()]
+        print(f"{'':24}rank 0 sends: {', '.join(on_interface)}; all ranks compute: {', '.join(computed)}")
+        print(
+            f"{'':24}plain TCP both ways {told['rate'] / 1e6:.0f} MB/s, a byte one way {told['latency'] * 1e6:.0f} us, "
+            f"memory {told['memory'] / 1e9:.1f} GB/s",
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from maniple.process.error import RequestError
 from maniple.process.file_system import AbstractFileSystem
 from maniple.regions.rectangle import Rect
 from maniple.runtime.control.world import World
-from maniple.runtime.storage.block_file import Block, BlockReader, file_size, in_order
+from maniple.runtime.storage.block_file import SEAL, Block, BlockReader, file_size, in_order
 
 SHAPE = (8, 4)
 
@@ -28,7 +28,9 @@ SHAPE = (8, 4)
 def manifest(step: int, fingerprint: str = "f") -> Manifest:
     halves = Rect.of_shape(SHAPE).split(0, 2)
     blocks = [in_order([Block("w", "float32", half), Block("w.exp_avg", "float32", half)]) for half in halves]
-    files = tuple(SavedFile(f"memory-{n}.safetensors", n, held, file_size(held)) for n, held in enumerate(blocks))
+    files = tuple(
+        SavedFile(f"memory-{n}.safetensors", n, held, file_size((*held, SEAL))) for n, held in enumerate(blocks)
+    )
     return Manifest("g", fingerprint, ["SGD", {"lr": 0.1}], [{"lr": 0.1}], 0, step, step, None, {}, {}, files)
 
 
@@ -228,11 +230,12 @@ def test_what_is_damaged_newer_or_not_there_is_refused(tmp_path: Path) -> None:
     file = folder / MANIFEST
     told = file.read_text()
     for text, problem in [
-        (told.replace('"version": 1', '"version": 2'), "a newer maniple wrote this checkpoint"),
+        (told.replace('"version": 2', '"version": 3'), "a newer maniple wrote this checkpoint"),
         (told[:-9], "not a whole JSON document"),
         (told.replace('"step"', '"steps"'), "unknown key"),
         (told.replace('"memory-0.safetensors"', '"../x"'), "a file of the checkpoint's own folder"),
         (told.replace('"scalars": {}', '"scalars": []'), "expected a table"),
+        (told.replace('"step": 2', '"step": 3'), "the file was damaged or edited after it was written"),
     ]:
         file.write_text(text)
         with pytest.raises(RequestError, match=problem):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
-from maniple.pair_probe import NONCE, SMALLEST, Answerer, dial, measure, receive
+from maniple.pair_probe import MOST_CALLERS, NONCE, SMALLEST, Answerer, dial, measure, receive
 from maniple.process.error import RunError
 
 HERE = "127.0.0.1"
@@ -28,6 +30,18 @@ def test_who_does_not_know_the_nonce_is_hung_up_on() -> None:
         stranger.sendall(bytes(NONCE))
         with pytest.raises(ConnectionError):
             receive(stranger, 1)
+
+
+def test_a_flood_of_strangers_has_no_threads_and_keeps_nobody_out() -> None:
+    before = threading.active_count()
+    with Answerer([HERE]) as answerer, ExitStack() as strangers:
+        place = HERE, answerer.ports[HERE]
+        for _ in range(3 * MOST_CALLERS):
+            strangers.enter_context(socket.create_connection(place, 10))
+            assert threading.active_count() == before + 1
+        with dial(HERE, answerer.ports[HERE], answerer.nonce) as connection:
+            assert measure(connection, SMALLEST).there > 0
+        assert threading.active_count() <= before + 2
 
 
 def test_another_computer_with_the_address_is_found_out() -> None:

@@ -209,6 +209,17 @@ def test_a_search_ends_at_its_number_of_proposals(counting: type[Counting]) -> N
 
 
 @pytest.mark.usefixtures("pythons_handler")
+def test_a_rank_that_searches_gets_on_with_every_step(
+    counting: type[Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a launcher whose other ranks wait for the plan does not say that this one is late."""
+    here = World.solo()
+    monkeypatch.setattr(world, "_joined", [here])
+    before = here.headway.progress()
+    mp.search(network(), MACHINE, strategy="counting", proposals=7)
+    assert here.headway.progress() == before + 7
+
+
 def test_an_interrupted_search_ends_its_step_and_keeps_the_best(
     counting: type[Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:

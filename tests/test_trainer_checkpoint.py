@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from random import Random
@@ -296,7 +297,8 @@ def test_a_damaged_checkpoint_is_refused_on_all_ranks(tmp_path: Path) -> None:
 
     for damage, problem in [
         (whole[:-8], "the file was damaged after it was written"),
-        (b"x" * len(whole), "cannot be read"),
+        (b"x" * len(whole), "the file was damaged after it was written"),
+        (whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:], f"{file}: expected bytes of digest"),
         (b"", "the file was damaged"),
         (None, "no whole checkpoint there"),
     ]:
@@ -306,9 +308,9 @@ def test_a_damaged_checkpoint_is_refused_on_all_ranks(tmp_path: Path) -> None:
         assert problem in found[0]
     file.write_bytes(whole)
     manifest = folder / "manifest.json"
-    told = manifest.read_text()
+    told = re.sub(r',\s*"digest": "\w+"', "", manifest.read_text()).replace('"version": 2', '"version": 1')
     for before, after, problem in [
-        ('"version": 1', '"version": 2', "a newer maniple"),
+        ('"version": 1', '"version": 3', "a newer maniple"),
         ('"AdamW"', '"Adam2"', "optimizer: expected one of"),
         ('"lr": 0.01', '"lr": NaN', "NaN is no number"),
         ('"lr": 0.01', '"lr": -1', "expected a finite number"),

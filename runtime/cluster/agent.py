@@ -9,11 +9,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, BinaryIO, Self, final
 
 from maniple.runtime.cluster.launcher import Streams
+from maniple.runtime.cluster.log_folder import STACKS
 from maniple.runtime.cluster.terminal.tee import Tee
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Agent:
         self._noticed: dict[int, float] = {}
         self._told: set[int] = set()
         self._files = ExitStack()
+        self._logs: dict[int, BinaryIO] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +77,7 @@ class Agent:
         Raises:
             RunError: it cannot be started.
         """
-        file = self._files.enter_context(log.open("ab", buffering=0))
+        file = self._logs[command.rank] = self._files.enter_context(log.open("ab", buffering=0))
         if shown:
             tees = [Tee(target, file) for target in (1, 2)]
             streams = Streams(None, tees[0].child, tees[1].child)
@@ -124,8 +126,8 @@ class Agent:
                 found.append((rank, code))
         return sorted(found, key=lambda end: end[1] == -signal.SIGTERM)
 
-    def signal(self, rank: int, number: int, *, group: bool) -> None:
-        """Send a signal to a rank, with what it started or alone; nothing where it has ended or never began."""
+    def signal(self, rank: int, number: int) -> None:
+        """Send a signal to a rank and what it started; nothing where it has ended or never began."""
         process = self.processes.get(rank)
         if process is None:
             return
@@ -134,7 +136,20 @@ class Agent:
         elif number == signal.SIGKILL:
             process.kill()
         else:
-            process.pass_on(number, group=group)
+            process.pass_on(number, group=True)
+
+    def ask_stacks(self, rank: int, number: int) -> None:
+        """Have a rank write its stacks to its log, under a line that says why they are there.
+
+        Args:
+            rank: which; nothing where it has ended or never began.
+            number: of the signal that it writes them on.
+        """
+        if rank in self.processes and self.processes[rank].poll() is None:
+            if rank in self._logs:
+                with suppress(OSError):  # a full disk takes no stacks either
+                    self._logs[rank].write(f"\n{STACKS}\n".encode())
+            self.processes[rank].pass_on(number, group=False)
 
     def pass_on(self, number: int) -> None:
         """Pass a signal on to all ranks and what they started."""

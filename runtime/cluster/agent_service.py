@@ -149,7 +149,7 @@ class AgentService:
         elif isinstance(message, Heartbeat):
             self._send(socket, message)
         elif isinstance(message, Signal):
-            agent.signal(message.rank, message.signal, group=message.group)
+            (agent.signal if message.group else agent.ask_stacks)(message.rank, message.signal)
         elif isinstance(message, Refused):
             return Finish(1, f"{message.reason}; nothing was started here", None)
         elif isinstance(message, Over):

@@ -205,7 +205,7 @@ class Coordinator:
         self._vigil.admit(hello.rank, now)
         if self._join_by is None:
             self._join_by = now + self._join_timeout
-        if gone := [rank for rank in sorted(self._exits) if rank not in self._members]:
+        if gone := [rank for rank in sorted(self._exits) if rank not in self._members and rank not in self._refusals]:
             return self._left_early(gone[0], now)
         if len(self._members) < self._size:
             return []

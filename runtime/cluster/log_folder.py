@@ -21,6 +21,8 @@ __all__: list[str] = []
 KEPT_RUNS = 20
 """How many runs that have ended keep their log files."""
 _NAME = re.compile(r"\d{8}-\d{6}-(\d+)-\w+")
+STACKS = "maniple: the run ends, and this rank was asked where its threads are; what follows is no crash:"
+"""The line that an agent writes to the log of a rank before that writes its stacks there."""
 _TAIL_LINES = 20
 _TAIL_BYTES = 1 << 16
 
@@ -70,6 +72,10 @@ def read_tail(log: Path) -> list[str]:
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
+    if STACKS in lines:  # what the rank said itself, and where its program was: that thread is written last
+        place = lines.index(STACKS)
+        lines = [*lines[max(0, place - _TAIL_LINES // 2) : place + 1], *lines[place + 1 :][-_TAIL_LINES // 2 :]]
+        return [f"  {line}" for line in lines]
     return [f"  {line}" for line in lines[-_TAIL_LINES:]]
 
 

@@ -56,8 +56,8 @@ class Refusals:
         return self._since is not None and now - self._since >= REFUSAL_S
 
     def judge(self, place: Callable[[int], str]) -> Finish:
-        """Judge a run in which ranks refused the request: rank 0's word counts, and rank 0 has said it."""
+        """Judge a run in which ranks refused the request: what rank 0 says, it has said to the user itself."""
         if 0 in self._texts:
             return Finish(2, None, None)
         rank = min(self._texts)
-        return Finish(1, f"{place(rank)} {self._texts[rank]}", rank)
+        return Finish(2, f"{place(rank)} {self._texts[rank]}", rank)

@@ -252,7 +252,7 @@ def tell(finish: Finish, tail: Sequence[str], logs: str, named: Callable[[int], 
     if finish.message is None:
         return
     lines = [f"error: {finish.message}" if finish.status != 130 else finish.message]
-    if finish.status == 1:
+    if finish.status in {1, 2}:
         if finish.rank and tail:
             lines += [f"last lines of {named(finish.rank)}:", *tail]
         lines.append(f"logs: {logs}")

@@ -165,9 +165,9 @@ class Supervisor:
                 self._send(instruction)
             elif isinstance(instruction, Kill):
                 for rank in instruction.ranks:
-                    self.agent.signal(rank, instruction.signal, group=True)
+                    self.agent.signal(rank, instruction.signal)
             elif isinstance(instruction, Dump):
-                self.agent.signal(instruction.rank, instruction.signal, group=False)
+                self.agent.ask_stacks(instruction.rank, instruction.signal)
             elif isinstance(instruction, Tell):
                 say(instruction.text)
             else:

@@ -203,19 +203,22 @@ class CoordinatorClient(Control):
             )
         return found
 
-    def fail(self, where: str, text: str, *, request: bool = False) -> None:
+    def fail(self, where: str, text: str, *, request: bool = False, inside: bool = True) -> None:
         """Tell the coordinator that this rank cannot go on.
 
         Args:
             where: what the program was doing; empty for its last call.
             text: what went wrong.
             request: whether what it was asked for was wrong.
+            inside: whether that call had not returned.
         """
         with self._program:
             if self._failed or self._reason is not None:
                 return
             self._failed = True
-            doing = readable(where or self._last, MAX_TEXT)
+            doing = readable((where or self._last) if inside else "", MAX_TEXT)
+            if not inside and self._last:
+                text += f", after `{readable(self._last, MAX_TEXT)}`"
             self._outbox.append(Failed(self._launch.rank, doing, readable(text, 4 * MAX_TEXT), request))
         self._alarm.ring()
 

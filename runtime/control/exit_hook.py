@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, NoReturn
 
 from maniple.process.error import RequestError, RunError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_PACKAGE = Path(__file__).parents[2]
 _controls: list[CoordinatorClient] = []
 _installed: list[bool] = []
 
@@ -38,9 +41,10 @@ def install() -> None:
         if is_consequence(error) or (_is_failure_elsewhere(error) and all(map(await_stop, _controls))):
             raise SystemExit(1)
         request = isinstance(error, RequestError)
+        place, inside = _find_place(trace)
         for control in _controls:
-            text = str(error) if request else f"{kind.__name__}: {error}"
-            control.fail("", text, request=request)
+            text = str(error) if request else f"{kind.__name__}: {error}{place}"
+            control.fail("", text, request=request, inside=inside)
         if request:
             sys.stderr.write(f"error: {error}\n")
             raise SystemExit(2)
@@ -91,6 +95,16 @@ def end_badly(control: Control, error: ManipleError) -> NoReturn:
 
 def _is_failure_elsewhere(error: BaseException) -> bool:
     return any(isinstance(each, RunError) and not each.here for each in _chain(error))
+
+
+def _find_place(trace: TracebackType | None) -> tuple[str, bool]:
+    """Find the line of the user's program that raised, as messages say it, and whether that was a call of Maniple's."""
+    place, inside = "", False
+    for frame, line in walk_tb(trace):
+        inside = inside or Path(frame.f_code.co_filename).is_relative_to(_PACKAGE)
+        if not inside and frame.f_code.co_filename.partition(os.sep + "site-packages" + os.sep)[1] == "":
+            place = f" at {Path(frame.f_code.co_filename).name}:{line}"
+    return place, inside
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

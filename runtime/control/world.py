@@ -150,6 +150,11 @@ def current() -> World:
         return _joined[0]
 
 
+def joined() -> World | None:
+    """The world of this process, if it has joined one."""
+    return _joined[0] if _joined else None
+
+
 def is_current(world: World) -> bool:
     """Say whether a world is this process's, and not one that a test made."""
     return world in _joined

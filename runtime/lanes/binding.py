@@ -10,6 +10,7 @@ import numpy as np
 
 from maniple.process.error import RunError
 from maniple.regions.rectangle import Rect
+from maniple.runtime.lanes import piecewise
 from maniple.runtime.lanes.accumulation_binding import AccumulationBinding
 from maniple.runtime.lanes.exchange_binding import Instances
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
@@ -387,8 +388,10 @@ class Binder:
                 continue
             moved = schedule.transfers(row), schedule.pieces.get(row, ())
             share = None
-            if self._exchanges is not None:
+            if self._exchanges is not None and row in self._exchanges.wholes:
                 share = self._exchanges.share(row, *moved, place.devices, instances)
+            elif schedule.pieces.op(row) and row not in schedule.plans and not place.of_gpus:
+                moved = piecewise.cut(*moved, schedule.regions[schedule.region[row]].itemsize)
             movement, out, into = bind_movement(row, *moved, instances.view, instances.memory_of, place, share)
             movement.finished = partial(finished, row)
             movements[row] = movement

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self, final
 
 import torch
@@ -77,6 +78,10 @@ class Block:
         return self.rect.volume * LogicalRegion(0, self.name, self.rect, self.dtype).itemsize
 
 
+SEAL = Block("digest of all before", "uint8", Rect((0,), (16,)))
+"""What a file ends with that says what its bytes are."""
+
+
 def make_header(tensors: Sequence[tuple[str, str, tuple[int, ...], int]], about: Mapping[str, str]) -> bytes:
     """Give the bytes before the first tensor's.
 
@@ -131,6 +136,48 @@ def bytes_of(value: torch.Tensor) -> Iterator[memoryview]:
     whole = flat_bytes(value).numpy().data
     for start in range(0, len(whole), PIECE):
         yield whole[start : start + PIECE]
+
+
+def sealed_pieces(
+    blocks: Sequence[Block], values: Callable[[Block], torch.Tensor], get_on: Callable[[], object] = int
+) -> Iterator[memoryview]:
+    """Give the bytes of a file of some blocks and, as its last tensor, a digest of all before: see `pieces_of`."""
+    digest = blake2b(digest_size=SEAL.size)
+
+    def give(block: Block) -> torch.Tensor:
+        return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8) if block is SEAL else values(block)
+
+    for piece in pieces_of((*blocks, SEAL), give, get_on):
+        yield piece
+        digest.update(piece)
+
+
+def check_seal(path: Path, get_on: Callable[[], object] = int) -> None:
+    """See that a file that `sealed_pieces` gave is as it was written.
+
+    Args:
+        path: the file.
+        get_on: called before each piece, for whoever watches that this goes on.
+
+    Raises:
+        RequestError: it is not, or it cannot be read.
+    """
+    digest, room = blake2b(digest_size=SEAL.size), memoryview(bytearray(PIECE))
+    try:
+        with path.open("rb", buffering=0) as file:
+            left = path.stat().st_size - SEAL.size
+            while left > 0 and (count := file.readinto(room[: min(left, PIECE)]) or 0):
+                get_on()
+                digest.update(room[:count])
+                left -= count
+            told = file.read()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read ({error}); restore the file, or take another") from error
+    if told != digest.digest():
+        raise RequestError(
+            f"{path}: expected bytes of digest {told.hex()}, got {digest.hexdigest()}: the file was damaged after it "
+            "was written; restore it, or name another checkpoint of the folder"
+        )
 
 
 @final

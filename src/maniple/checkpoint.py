@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, final
 
@@ -22,7 +23,7 @@ from maniple.process.error import RequestError
 from maniple.process.file_entry import Entry, read_json
 from maniple.process.file_system import PARTIAL
 from maniple.regions.rectangle import Rect
-from maniple.runtime.storage.block_file import Block, StoredBlock, file_size, in_order
+from maniple.runtime.storage.block_file import SEAL, Block, StoredBlock, file_size, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 1
-"""The version of checkpoints that this code writes and reads."""
+VERSION = 2
+"""The version of checkpoints that this code writes; it reads the first one, too, which has no digests."""
 MANIFEST = "manifest.json"
+DIGEST = "digest"
+"""What a manifest ends with that says what it is."""
 _NAME = re.compile(r"checkpoint-(\d{7,})")
 _KEYS = (
     "version",
@@ -87,6 +90,7 @@ class Manifest:
         scalars: what the program wanted kept, by name.
         plan: as plain data.
         files: one for each memory that some block calls home.
+        version: of what is written.
     """
 
     graph: str
@@ -100,6 +104,7 @@ class Manifest:
     scalars: dict[str, Any]
     plan: dict[str, object]
     files: tuple[SavedFile, ...]
+    version: int = VERSION
 
     def text(self) -> str:
         """The manifest as the text of its file."""
@@ -111,8 +116,9 @@ class Manifest:
             }
             for each in self.files
         }
-        found = {name: getattr(self, name) for name in _KEYS[1:-1]}
-        return json.dumps({"version": VERSION, **found, "files": files}, allow_nan=False, indent=1)
+        found = {name: getattr(self, name) for name in _KEYS[:-1]} | {"files": files}
+        sealed = {DIGEST: _digest(found)} if self.version > 1 else {}
+        return json.dumps(found | sealed, allow_nan=False, indent=1)
 
     @classmethod
     def of(cls, root: Entry) -> Self:
@@ -121,18 +127,20 @@ class Manifest:
         Raises:
             RequestError: it is none, or a newer version wrote it.
         """
-        version = dict(root.items()).get("version")
+        held = dict(root.items())
+        version = held.get("version")
         if version is not None and version.integer(1) > VERSION:
             raise RequestError(
                 f"{root.file}: version: expected {VERSION}, got {version.integer(1)}; a newer maniple wrote this "
                 "checkpoint: resume with that one"
             )
-        table = root.table(_KEYS)
+        sealed = version is not None and version.integer(1) > 1
+        table = root.table((*_KEYS, DIGEST) if sealed else _KEYS)
         for key, kind in (("optimizer", list), ("hyper", list), ("scalars", dict), ("plan", dict)):
             if not isinstance(table[key].value, kind):
                 raise table[key].problem("a list" if kind is list else "a table")
         plain: dict[str, Any] = {key: table[key].value for key in ("optimizer", "hyper", "position", "scalars", "plan")}
-        return cls(
+        found = cls(
             graph=table["graph"].string(),
             fingerprint=table["fingerprint"].string(),
             seed=table["seed"].integer(-(1 << 127)),
@@ -140,7 +148,14 @@ class Manifest:
             updates=table["updates"].integer(0),
             files=tuple(_file(name, entry) for name, entry in table["files"].items()),
             **plain,
+            version=table["version"].integer(1),
         )
+        if sealed and table[DIGEST].string() != (own := _digest({key: table[key].value for key in _KEYS})):
+            raise RequestError(
+                f"{root.file}: expected what has digest {table[DIGEST].string()}, got {own}: the file was damaged or "
+                "edited after it was written; restore it, or name another checkpoint of the folder"
+            )
+        return found
 
     def blocks(self, folder: Path) -> dict[str, list[StoredBlock]]:
         """The blocks of every region, and where they lie in a folder."""
@@ -149,6 +164,11 @@ class Manifest:
             for block in each.blocks:
                 found.setdefault(block.name, []).append(StoredBlock(folder / each.name, block.key, block.rect))
         return found
+
+
+def _digest(found: Mapping[str, object]) -> str:
+    """What stands for a manifest, as it is in its file: equal for what JSON writes equally."""
+    return blake2b(json.dumps(found, allow_nan=False).encode(), digest_size=16).hexdigest()
 
 
 def _file(name: str, entry: Entry) -> SavedFile:
@@ -181,7 +201,7 @@ def files_of(weights: Mapping[str, Weight]) -> tuple[SavedFile, ...]:
                         held.setdefault(memory, []).append(Block(region.name, region.dtype, rect))
                     seen.add(rect)
     return tuple(
-        SavedFile(f"memory-{memory}.safetensors", memory, blocks := in_order(found), file_size(blocks))
+        SavedFile(f"memory-{memory}.safetensors", memory, blocks := in_order(found), file_size((*blocks, SEAL)))
         for memory, found in sorted(held.items())
     )
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, final
 from maniple.checkpoint import MANIFEST, find_missing, is_whole, next_name, numbered, prune, read_manifest, remove
 from maniple.process.error import RequestError
 from maniple.process.inventory import announce
-from maniple.runtime.storage.block_file import pieces_of
+from maniple.runtime.storage.block_file import sealed_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,7 +167,7 @@ def write_files(
         manifest: what is in it.
         values: by memory, what gives the elements of a block.
         keep: how many checkpoints stay.
-        get_on: see `pieces_of`.
+        get_on: see `sealed_pieces`.
 
     Raises:
         OSError: the file system refused.
@@ -179,7 +179,7 @@ def write_files(
         _write_manifest(files, saving.made, manifest)
     for each in manifest.files:
         if each.memory in values:
-            files.write_beside(folder / each.name, pieces_of(each.blocks, values[each.memory], get_on))
+            files.write_beside(folder / each.name, sealed_pieces(each.blocks, values[each.memory], get_on))
     if is_whole(folder):
         try:
             prune(files, folder.parent, keep)

@@ -150,6 +150,7 @@ def costs_of(
     if name == ANALYTIC:
         yield None
         return
+    from maniple.found_plans import headway_step
     from maniple.strategies.cost_model.measured import Measured, read_measurements
     from maniple.strategies.cost_model.measured_device import measured_kind
     from maniple.strategies.cost_model.measurement import step_bytes
@@ -169,7 +170,8 @@ def costs_of(
         measurements.tasks.update({key: task for key, task in known.tasks.items() if not key.lasts})
     before = dict(measurements.tasks)
     with ExitStack() as opened:
-        made = partial(Measured, machine, measurements, deadline=began_s + within_s, footprint=step_bytes(graph))
+        deadline, footprint, get_on = began_s + within_s, step_bytes(graph), headway_step()
+        made = partial(Measured, machine, measurements, deadline=deadline, footprint=footprint, get_on=get_on)
         measured = made() if kind == CPU else made(timer=opened.enter_context(open_timer(kind, machine)))
         try:
             yield measured

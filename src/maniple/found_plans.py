@@ -47,6 +47,14 @@ class Found:
         return cls(read(answer, NAME), tuple(Plan.parse(one, NAME) for one in racers))
 
 
+def headway_step() -> Callable[[], object]:
+    """What a rank that others wait for calls as it gets on with searching or measuring; alone, it does nothing."""
+    from maniple.runtime.control import world
+
+    here = world.joined()
+    return int if here is None else here.headway.step
+
+
 def find_on_rank_0(call: str, drive: Callable[[], Found], objective: str) -> Found:
     """Search on rank 0 and give what it finds to all; alone, just search.
 

@@ -1,7 +1,8 @@
 """The probe of a pair of hosts: how fast bytes go between them and how far their clocks are apart, by plain sockets.
 
 One end answers, the other asks. A connection begins with the nonce of the end that answers, which came over the run's
-encrypted control plane; whoever does not know it is hung up on. Then it carries requests:
+encrypted control plane; whoever does not know it is hung up on, and whoever says nothing makes room for others. One
+thread hears all callers, and who knows the nonce gets a thread of its own. Then the connection carries requests:
 
 =======  =========================================================
 echo     give back eight bytes, and this host's time
@@ -13,6 +14,7 @@ give     send so many bytes
 from __future__ import annotations
 
 import secrets
+import selectors
 import socket
 import statistics
 import struct
@@ -21,7 +23,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Self, cast, final
 
 from maniple.process.error import RunError
 
@@ -40,6 +42,8 @@ LONG_S = 0.2
 NONCE = 16
 TIMEOUT_S = 20.0
 CONNECT_S = 2.0
+MOST_CALLERS = 64
+"""Connections that have not said the nonce; a further one takes the place of the oldest."""
 _REQUEST = struct.Struct("<cQ")
 _STAMP = struct.Struct("<q")
 _CHUNK = 1 << 20
@@ -59,8 +63,10 @@ class Answerer:
         self._clock = clock
         self._listeners = {address: socket.create_server((address, 0)) for address in addresses}
         self.ports = {address: int(one.getsockname()[1]) for address, one in self._listeners.items()}
-        for one in self._listeners.values():
-            threading.Thread(target=self._accept, args=(one,), daemon=True).start()
+        self._callers: dict[socket.socket, bytes] = {}  # what each has said, the oldest first
+        self._ends, self._ended = socket.socketpair()
+        self._thread = threading.Thread(target=self._welcome, name="answers callers", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -68,23 +74,60 @@ class Answerer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in self._listeners.values():
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._ends.close()  # wakes the thread that hears callers
+        self._thread.join()
+
+    def _welcome(self) -> None:
+        """Hear callers until this ends."""
+        with self._ended, selectors.DefaultSelector() as ready:
+            for one in (self._ended, *self._listeners.values()):
+                one.setblocking(False)
+                ready.register(one, selectors.EVENT_READ)
+            while True:
+                found = [cast("socket.socket", key.fileobj) for key, _ in ready.select()]
+                if self._ended in found:
+                    break
+                for one in found:
+                    if one in self._callers:
+                        self._hear(one, ready)
+                    elif one.fileno() >= 0:  # else another took its place meanwhile
+                        self._accept(one, ready)
+        for one in (*self._listeners.values(), *self._callers):
             one.close()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, ready: selectors.BaseSelector) -> None:
+        if len(self._callers) == MOST_CALLERS:
+            self._drop(next(iter(self._callers)), ready).close()
+        with suppress(BlockingIOError, ConnectionError):  # it left already
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            self._callers[connection] = b""
+            ready.register(connection, selectors.EVENT_READ)
+
+    def _hear(self, caller: socket.socket, ready: selectors.BaseSelector) -> None:
+        """Take what a caller says: one that has said the nonce is answered, by a thread of its own, any other ends."""
+        part = b""
         with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            part = caller.recv(NONCE - len(self._callers[caller]))
+        self._callers[caller] += part
+        if part and len(self._callers[caller]) < NONCE:
+            return
+        knows = compare_digest(self._callers[caller], self.nonce)
+        self._drop(caller, ready)
+        if knows:
+            threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
+        else:
+            caller.close()
+
+    def _drop(self, caller: socket.socket, ready: selectors.BaseSelector) -> socket.socket:
+        del self._callers[caller]
+        ready.unregister(caller)
+        return caller
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
             connection.settimeout(TIMEOUT_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not compare_digest(receive(connection, NONCE), self.nonce):
-                return
             connection.sendall(self.nonce)
             room = bytearray(_CHUNK)
             while True:

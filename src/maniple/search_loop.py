@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 from maniple.costs import ANALYTIC, Costs, NamedCosts, parts_of
-from maniple.found_plans import PARETO, Found, find_on_rank_0
+from maniple.found_plans import PARETO, Found, find_on_rank_0, headway_step
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.plan.legality import check_semantics
 from maniple.operators.plan.plan import Plan
@@ -348,7 +348,7 @@ def _drive(
         state = strategy.init(problem)
         if freezes:
             gc.freeze()
-        pool = _pool(strategy, problem, limits)
+        pool, get_on = _pool(strategy, problem, limits), headway_step()
         if pool is not None:
             stack.enter_context(pool)
         try:
@@ -359,6 +359,7 @@ def _drive(
                 with hold_interrupts():
                     state = strategy.step(state) if pool is None else pool.step(state)
                 progress = strategy.progress(state)
+                get_on()
                 if watch is not None:
                     watch(progress, limits.elapsed_s)
                 if limits.left_s <= 0:

@@ -23,7 +23,7 @@ from maniple.process.file_system import Disk
 from maniple.process.inventory import announce
 from maniple.runtime.control.world import World, current
 from maniple.runtime.program.in_turn import in_turn
-from maniple.runtime.storage.block_file import BlockReader
+from maniple.runtime.storage.block_file import BlockReader, check_seal
 from maniple.torch_compilation import checked_compilation
 from maniple.trainer_inspection import TrainerInspection
 
@@ -184,8 +184,8 @@ class TrainerCheckpoint(TrainerInspection):
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
 
-        Each rank reads what lives with it and no more. The seed, the optimizer with its numbers, and the number of the
-        next step are those of the checkpoint.
+        Files are held against their digests, each by one rank; then each rank reads what lives with it and no more. The
+        seed, the optimizer with its numbers, and the number of the next step are those of the checkpoint.
 
         Args:
             path: the folder that was given to `save`, of which the newest whole checkpoint is taken; or a checkpoint.
@@ -248,6 +248,25 @@ class TrainerCheckpoint(TrainerInspection):
         stored: BlockReader | None,
     ) -> None:
         """Make the trainer."""
+
+
+def _check_seals(world: World, folder: Path, manifest: Manifest) -> None:
+    """See that the files of a checkpoint are as they were written: each rank looks at its share of them, whole.
+
+    Raises:
+        RequestError: on all ranks, if one is not; says which.
+    """
+    fault = ""
+    try:
+        for each in manifest.files[world.rank :: world.size] if manifest.version > 1 else ():
+            check_seal(folder / each.name, world.headway.step)
+    except RequestError as error:
+        fault = str(error)
+    told = [part.decode() for part in world.control.gather(fault.encode()) if part]
+    if told:
+        raise RequestError(f"resume: {told[0]}")
+    if manifest.version == 1 and world.rank == 0:
+        announce(f"{folder} was written without digests, by an earlier maniple: what its files hold is taken as it is")
 
 
 def take_stored(
@@ -326,6 +345,7 @@ def _agree(world: World, path: Path, *, begin: bool) -> tuple[Path, Manifest] | 
     if manifest is None or others:
         ranks = f"ranks {others} read other things than rank 0" if others else mine
         raise RequestError(f"{folder}: {ranks}; resume needs a folder that all hosts share")
+    _check_seals(world, folder, manifest)
     return folder, manifest
 
 

@@ -66,6 +66,7 @@ class Measured:
         back: see `freeze`.
         timer: measures one task; by default on this computer's CPU.
         clock: seconds.
+        get_on: called before each timing, for whoever watches that this goes on.
     """
 
     def __init__(
@@ -81,12 +82,13 @@ class Measured:
         back: int = 0,
         timer: Callable[[Launch, int, int, Sequence[Rect | None], int], Measurement] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        get_on: Callable[[], object] = int,
     ) -> None:
         self.measurements = measurements
         self._machine, self._rooflines = machine, Rooflines.of(machine)
         self._left, self._deadline = time_box_s if measuring else 0.0, deadline
         self._passes, self._footprint, self._back = passes, footprint, back
-        self._clock = clock
+        self._clock, self._get_on = clock, get_on
         self._cores = sum(processor.cores for processor in machine.processors if processor.kind == "cpu")
         self._timer = timer or partial(_measure_here, self._cores)
         self._factors: dict[tuple[str, str, bool], list[tuple[int, float]]] = {}
@@ -252,6 +254,7 @@ class Measured:
 
     def _time(self, key: TaskKey) -> Measurement:
         """One pass of a task."""
+        self._get_on()
         begun = self._clock()
         timed = self._unsettled[key]()
         self._left -= self._clock() - begun

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from maniple.runtime.cluster.log_folder import STACKS
+
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(90)]
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
@@ -186,7 +188,7 @@ def test_ranks_join_and_only_rank_0_is_heard(tmp_path: Path) -> None:
 FAULTS = {
     "kill": r"was killed by signal 9 \(SIGKILL\) during `step 2",
     "stop": r"has not answered for 5 s \(stopped or unreachable\), last call: `step 2",
-    "raise": r"raised ValueError: the batch is sour during `step 2",
+    "raise": r"raised ValueError: the batch is sour at steps.py:\d+, after `step 2",
     "diverge": r"diverged at call 4: it called `evaluate`, node 0 \(rank 0\) called `step 3`",
     "inputs": r"diverged at call 4: its inputs differ: it called `step 3 inputs \w+`, node 0 \(rank 0\) called `step 3",
     "early": r"ended after call 3; node 0 \(rank 0\)",
@@ -208,6 +210,7 @@ def test_a_fault_of_one_rank_ends_all_with_one_message(fault: str, tmp_path: Pat
         stacks = (tmp_path / "rank-0.log").read_text(encoding="utf-8")
         assert "most recent call first" in stacks
         assert 'steps.py", line' in stacks
+        assert STACKS in stacks.partition("most recent call first")[0], "who reads it is told that it is no crash"
     else:
         assert "most recent call first" not in result.err
     if fault == "raise":  # the last lines of its log are shown, and where the rest is
@@ -229,7 +232,9 @@ def test_a_rank_that_does_not_get_on_is_named_with_its_stack(tmp_path: Path) -> 
     assert result.status == 1
     waits = r"^error: node 1 \(rank 1\) has not got on for \d s while node 0 \(rank 0\) waits, last call: `step 2"
     assert re.search(waits, result.err, re.MULTILINE), result.err
-    assert "steps.py" in result.err.partition("last lines of node 1 (rank 1)")[2], "its stack, which its log ends with"
+    tail = result.err.partition("last lines of node 1 (rank 1)")[2]
+    assert "steps.py" in tail, "its stack, which its log ends with"
+    assert STACKS in tail
     assert are_gone(ranks)
 
 

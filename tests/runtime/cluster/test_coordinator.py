@@ -550,6 +550,36 @@ def test_a_request_that_every_rank_refuses_ends_with_status_2_and_no_second_mess
     assert run.finish() == Finish(2, None, None)
 
 
+@pytest.mark.parametrize("joins", [True, False])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_request_that_one_rank_refuses_while_rank_0_is_late_ends_with_status_2(told: bool, joins: bool) -> None:
+    """As an unknown mapper or strategy does on a busy host, where rank 0 still imports after seconds."""
+    run = Run(2)
+    if joins:
+        run.join()
+        if told:
+            run.say(1, Failed(1, "", "strategy 'x': there is no such strategy", request=True))
+    run.exit(1, 2)
+    run.pass_time(12, obey=True)
+    finish = run.finish()
+    assert (finish.status, finish.rank) == (2, 1)
+    assert finish.message is not None
+    assert finish.message.startswith(
+        "node 1 (rank 1) refused the request: strategy 'x'"
+        if told and joins
+        else "node 1 (rank 1) ended with exit status 2"
+    )
+
+
+def test_rank_0_that_comes_after_another_has_refused_is_waited_for() -> None:
+    """An unknown strategy is refused before a rank joins: rank 1 is through with it as rank 0 says hello."""
+    run = Run(2)
+    run.exit(1, 2)
+    run.join(0)
+    run.exit(0, 2)
+    assert run.finish() == Finish(2, None, None)
+
+
 def test_a_rank_that_does_not_end_after_a_refused_request_is_ended() -> None:
     run = Run(2)
     run.join()

@@ -149,3 +149,11 @@ def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
     assert log_folder.read_tail(log) == []
     log.write_bytes(b"\xff\n" + b"".join(b"line %d\n" % number for number in range(30_000)))
     assert [line.strip() for line in log_folder.read_tail(log)] == [f"line {number}" for number in range(29980, 30000)]
+
+
+def test_the_tail_has_what_a_rank_said_before_its_stacks_and_where_its_program_was(tmp_path: Path) -> None:
+    log = tmp_path / "rank-1.log"
+    stacks = [f"  File {number}" for number in range(50)]
+    log.write_text("\n".join(["first", *map(str, range(20)), log_folder.STACKS, *stacks]), encoding="utf-8")
+    tail = [line.strip() for line in log_folder.read_tail(log)]
+    assert tail == [*map(str, range(10, 20)), log_folder.STACKS, *(f"File {number}" for number in range(40, 50))]

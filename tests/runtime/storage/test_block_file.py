@@ -16,6 +16,7 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.storage import block_file
 from maniple.runtime.storage.block_file import (
     CODES,
+    SEAL,
     Block,
     BlockReader,
     StoredBlock,
@@ -23,6 +24,7 @@ from maniple.runtime.storage.block_file import (
     file_size,
     in_order,
     pieces_of,
+    sealed_pieces,
     whole_tensors,
 )
 from maniple.runtime.storage.copy_kernels import torch_dtype
@@ -110,6 +112,31 @@ def test_what_is_not_there_or_broken_is_refused(tmp_path: Path) -> None:
     for read in (lambda: whole_tensors(path), lambda: BlockReader({"w": [stored]}).read("w", block.rect, "float32")):
         with pytest.raises(RequestError, match="cannot be read"):
             read()
+
+
+def test_a_sealed_file_is_refused_whichever_byte_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    whole = {"w": value("float32", (2, 3)), "n": value("int8", (3,))}
+    blocks = in_order(
+        Block(name, dtype, Rect.of_shape(whole[name].shape)) for name, dtype in {"w": "float32", "n": "int8"}.items()
+    )
+    Disk().write_beside(path, sealed_pieces(blocks, lambda block: whole[block.name]))
+    assert path.stat().st_size == file_size((*blocks, SEAL))
+    block_file.check_seal(path)
+    found = load_file(path)
+    assert all(torch.equal(found[block.key], whole[block.name]) for block in blocks)
+    written = path.read_bytes()
+    for place in range(len(written)):
+        path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+        with pytest.raises(RequestError, match=f"{path}: expected bytes of digest"):
+            block_file.check_seal(path)
+    for damaged in (b"", written[:7], written[:-1], written + b"x"):
+        path.write_bytes(damaged)
+        with pytest.raises(RequestError, match="the file was damaged"):
+            block_file.check_seal(path)
+    path.unlink()
+    with pytest.raises(RequestError, match="cannot be read"):
+        block_file.check_seal(path)
 
 
 def test_files_of_others_are_read_by_their_tensors_names(tmp_path: Path) -> None:

@@ -74,6 +74,16 @@ def test_each_distinct_task_is_measured_once() -> None:
     assert costs.sources(LaunchTasks.of(launch))[1] == "measured"
 
 
+def test_who_measures_says_that_it_gets_on_before_every_timing() -> None:
+    timer, said = Timer(), list[int]()
+    costs = Measured(
+        MACHINE, Measurements.here(), timer=timer, clock=timer.clock, get_on=lambda: said.append(timer.calls)
+    )
+    costs.task_ns(launches(model("digits_cnn", batch=8))["conv2d.forward"])
+    costs.settle()
+    assert said == [0, 1, 2]
+
+
 def test_forward_backward_and_update_are_apart_and_what_only_passes_values_is_not_measured() -> None:
     found = launches(model("digits_cnn", batch=8))
     passes = ("conv2d_1.forward", "conv2d_1.backward", "conv2d_1.weight_gradient")
