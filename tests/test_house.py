@@ -57,6 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "training",
         "library",
         "graph",
+        "rewriting",
         "pipeline_order",
         "plan",
         "lowering",

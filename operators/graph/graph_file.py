@@ -22,6 +22,8 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, cast, final
 
 from maniple.operators.library.catalogue import OPERATORS
+from maniple.operators.library.norms.normalization import BatchNorm
+from maniple.operators.library.norms.rectified_batch_norm import RectifiedBatchNorm
 from maniple.operators.operator.operator import HALF_DTYPES, AbstractOperator, Initial
 from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.error import RequestError, nearest
@@ -39,6 +41,9 @@ MIXED = "mixed_precision"
 """What a file calls an operator of a graph that was rewritten for a precision."""
 LOCAL = "local_batch_norm"
 """What it calls one of a graph that was rewritten for statistics of parts of a batch."""
+
+RECTIFIED = "rectified_batch_norm"
+"""What it calls a batch norm that an import found a ReLU behind."""
 
 _KEYS = ("version", "name", "inputs", "parameters", "buffers", "nodes", "assignments", "ties", "outputs", "loss")
 
@@ -213,6 +218,12 @@ def _operator(name: Entry, entry: Entry) -> AbstractOperator:
     if name.string() == LOCAL:
         exact = entry.table(("exact",))["exact"].table(("operator", "attributes"))
         return _operator(exact["operator"], exact["attributes"]).under({"batch_norm": "local_stats"})
+    if name.string() == RECTIFIED:
+        norm = entry.table(("norm",))["norm"].table(("operator", "attributes"))
+        found = _operator(norm["operator"], norm["attributes"])
+        if not isinstance(found, BatchNorm):
+            raise norm["operator"].problem("batch_norm")
+        return RectifiedBatchNorm(found)
     if name.string() == MIXED:
         item = entry.table(tuple(field.name for field in fields(MixedPrecision)))
         inner = item["inner"].table(("operator", "attributes"))

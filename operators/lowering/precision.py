@@ -39,6 +39,8 @@ SCALED = "fp16"
 """The precision under which the loss is scaled."""
 TF32 = "tf32"
 """The precision under which GPUs round what products multiply, and nothing else changes."""
+_BY_SIGN = frozenset(("relu", "rectified_batch_norm"))
+"""Operators whose backward asks of a result whether it is above zero."""
 PRECISIONS = {"float32": "", TF32: "", "bf16": "bfloat16", "fp16": "float16"}
 """What a plan may say, and the half that it means."""
 
@@ -213,7 +215,7 @@ def _gives_early(operator: AbstractOperator, bound: BoundRule, place: int) -> bo
 
     A view gives what it reads, and a gradient that follows from a result from all its digits; of a ReLU the sign does.
     """
-    told = place in operator.backward_reads.results and operator.name != "relu"
+    told = place in operator.backward_reads.results and operator.name not in _BY_SIGN
     return not (told or _is_view(operator, bound))
 
 

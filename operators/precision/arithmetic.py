@@ -31,7 +31,7 @@ _SUMS_OF_HALVES = frozenset(("linear",))
 """Products whose kernels can give the sum itself."""
 _HALVES_OF_HALVES = frozenset(("conv1d", "conv2d", "conv3d", "aten_contraction", "scaled_dot_product_attention"))
 """Products whose kernels round what they give."""
-_ON_CUDA = frozenset(("batch_norm", "local_batch_norm"))
+_ON_CUDA = frozenset(("batch_norm", "local_batch_norm", "rectified_batch_norm"))
 """Torch's kernels of halves with statistics in float32, on CUDA."""
 _PROMOTED = frozenset(("relu", "add", "flatten", "reshape"))
 """Kernels of the library that are one call each."""

@@ -27,7 +27,7 @@ _OPERATORS: dict[str, Policy] = {
     "aten_contraction": "half",
     **dict.fromkeys(("softmax", "layer_norm", "rms_norm", "group_norm"), "float32"),
     **dict.fromkeys(("cross_entropy", "pointwise_loss", "nll_loss"), "float32"),
-    **dict.fromkeys(("batch_norm", "local_batch_norm"), "first"),
+    **dict.fromkeys(("batch_norm", "local_batch_norm", "rectified_batch_norm"), "first"),
     **dict.fromkeys(("relu", "add", "dropout", "dropout_variant", "flatten", "reshape", "pad", "triangle"), "widest"),
     **dict.fromkeys(("max_pool2d", "avg_pool2d", "window_pool", "adaptive_pool", "extremum"), "widest"),
     **dict.fromkeys(("embedding", "formula", "aten", "aten_linear", "aten_detached"), "widest"),

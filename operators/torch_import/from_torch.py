@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from maniple.operators.graph.graph import Graph
 from maniple.operators.graph.graph_file import to_json
 from maniple.operators.operator.builder import Tensor
+from maniple.operators.rewriting.rectified_norms import rectify_norms
 from maniple.operators.torch_import.autocast_region import widen
 from maniple.operators.torch_import.capture import capture
 from maniple.operators.torch_import.closure import attributes, in_modes, preserve
@@ -59,6 +60,7 @@ def from_torch(
     loss: Loss | None = None,
     targets: Examples | None = None,
     name: str | None = None,
+    fuse: bool = True,
 ) -> Graph:
     """Make a task graph of an unmodified module.
 
@@ -75,13 +77,15 @@ def from_torch(
         loss: ``loss(output, *targets)``.
         targets: What only ``loss`` takes.
         name: Of the graph; the module's class by default.
+        fuse: Whether a batch norm, what is added to it and the ReLU behind both are one operator. Models that are
+            compared with what others published have one operator for each layer.
 
     Raises:
         RequestError: The module cannot be imported; names the line and what can be done.
     """
     request = Request.of(module, example_inputs, loss, targets)
     examples = tuple(request.tensors.values())
-    importer = _Import(request, name or request.name)
+    importer = _Import(request, name or request.name, fuse=fuse)
     graph, constants = importer.graph([tuple(value.shape) for value in examples])
     graph.recount_by(
         Recount(graph, constants, lambda batch: importer.graph([(batch, *value.shape[1:]) for value in examples]))
@@ -110,12 +114,14 @@ class _Import:
     Args:
         request: What is imported.
         name: Of the graph.
+        fuse: See `from_torch`.
         closed: The constants that the module takes from elsewhere, as messages say it.
         modes: In which the module and those inside are imported, whatever became of them since the first time.
     """
 
     request: Request
     name: str
+    fuse: bool
     closed: tuple[str, ...] = ()
     modes: tuple[tuple[nn.Module, bool], ...] = field(init=False)
 
@@ -163,6 +169,7 @@ class _Import:
         for buffer, value in into.assigned.items():
             graph.assign(graph.handle(buffer), into.tensor(value))
         graph = prune(graph)
+        graph = rectify_norms(graph) if self.fuse else graph
         kept = {tensor.name for tensor in graph.lasting}
         known = {key: value for key, value in into.constants.items() if key in kept}
         return FoundGraph(to_json(graph), tuple(held), known, self.closed, tuple(self.request.changed))

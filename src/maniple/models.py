@@ -80,7 +80,7 @@ def model(name: str, batch: int | None = None, **sizes: int) -> Graph:
     with torch.device("meta"):
         module = _make(found, sizes)
     inputs = {key: sample.meta(samples) for key, sample in module.samples().items()}
-    graph = from_torch(module, inputs, name=name)
+    graph = from_torch(module, inputs, name=name, fuse=False)
     graph.initialise_by(lambda: _values(_make(found, sizes)))
     return graph
 

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from thread_ranks import run_on_ranks
 
 import maniple as mp
+from maniple.operators.library.norms.rectified_batch_norm import RectifiedBatchNorm
 from maniple.operators.operator.builder import Tensor
 from maniple.operators.plan.plan import OperatorPlan
+from maniple.operators.rewriting.rectified_norms import rectify_norms
 from maniple.runtime.control.world import World
 from maniple.runtime.machine.world_machine import host_machine
 
@@ -82,6 +84,27 @@ def images_by_torch(p: Values, x: torch.Tensor, training: bool) -> torch.Tensor:
     return F.linear(h, p["linear.weight"], p["linear.bias"])
 
 
+def residual() -> mp.Graph:
+    """Batch norms with a ReLU behind them, one with a skip between, each of which is one operator."""
+    g, x, y = start("residual", 2, 4, 3)
+    h = g.relu(g.batch_norm(g.conv2d(x, 4, 3, padding=1), momentum=0.3))
+    h = g.relu(g.add(h, g.batch_norm(g.conv2d(h, 4, 3, padding=1, bias=False), affine=False)))
+    logits = g.linear(g.flatten(h), CLASSES)
+    rectified = rectify_norms(finish(g, logits, g.cross_entropy(logits, y)))
+    assert sum(isinstance(node.operator, RectifiedBatchNorm) for node in rectified.nodes) == 2
+    return rectified
+
+
+def residual_by_torch(p: Values, x: torch.Tensor, training: bool) -> torch.Tensor:
+    h = F.conv2d(x, p["conv2d.weight"], p["conv2d.bias"], padding=1)
+    mean, variance = p["batch_norm.running_mean"], p["batch_norm.running_var"]
+    h = F.batch_norm(h, mean, variance, p["batch_norm.weight"], p["batch_norm.bias"], training, 0.3).relu()
+    mean, variance = p["batch_norm_1.running_mean"], p["batch_norm_1.running_var"]
+    inside = F.conv2d(h, p["conv2d_1.weight"], padding=1)
+    h = (F.batch_norm(inside, mean, variance, training=training) + h).relu().flatten(1)
+    return F.linear(h, p["linear.weight"], p["linear.bias"])
+
+
 def sequences() -> mp.Graph:
     g, x, y = start("sequences", 4, 6)
     h = g.layer_norm(x, 6)
@@ -101,6 +124,7 @@ def sequences_by_torch(p: Values, x: torch.Tensor, training: bool) -> torch.Tens
 
 NETWORKS = {
     "images": Network(images, images_by_torch, F.cross_entropy, (2, 4, 3)),
+    "residual": Network(residual, residual_by_torch, F.cross_entropy, (2, 4, 3)),
     "sequences": Network(
         sequences, sequences_by_torch, lambda x, y: F.cross_entropy(x, y, label_smoothing=0.2), (4, 6)
     ),

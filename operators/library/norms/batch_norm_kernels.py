@@ -1,12 +1,13 @@
 """Compiled batch norm: both ways, channel by channel, written where it belongs.
 
-A channel's rows fit a core's cache, so what goes over them two or three times reads memory once. Of a channel with n
-elements, the mean m and one over the deviation r:
+Of a channel with n elements, the mean m and one over the deviation r:
 
     h = (x - m) r        db = sum g        dw = sum g h        dx = w r (g - mean(g) - h mean(g h))
 
-Rows' sums are of the operand's own kind, in any order, and add up in float64, as torch's do. The kernels go through
-rows that lie dense, on one core; all else is torch's.
+Rows' sums are of the operand's own kind, in any order, and add up in float64, as torch's do. Mean and squared distances
+come of one pass over memory: a row, which the nearest cache holds, is gone through twice, and what rows give is put
+together as by Chan, Golub and LeVeque (Updating formulae and a pairwise algorithm for computing sample variances,
+COMPSTAT 1982). The kernels go through rows that lie dense, on one core; all else is torch's.
 """
 
 from __future__ import annotations
@@ -39,29 +40,22 @@ if TYPE_CHECKING:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def sum_of(x: Floats, channel: int) -> float:
-    """The sum of a channel of (samples, channels, elements)."""
+def moments_of(x: Floats, channel: int) -> tuple[float, float]:
+    """The mean of a channel, and the sum of squared distances from it."""
     samples, _, elements = x.shape
-    kind, total = x.dtype.type, 0.0
+    kind, mean, squares = x.dtype.type, 0.0, 0.0
     for sample in range(samples):
-        read, row = x[sample, channel], kind(0)
+        read, row, far = x[sample, channel], kind(0), kind(0)
         for place in range(elements):
             row += read[place]
-        total += row
-    return total
-
-
-@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
-def squares_of(x: Floats, channel: int, middle: Float) -> float:
-    """The sum of a channel's squared distances from a value."""
-    samples, _, elements = x.shape
-    kind, total = x.dtype.type, 0.0
-    for sample in range(samples):
-        read, row = x[sample, channel], kind(0)
+        own = float(row) / elements
+        middle = kind(own)
         for place in range(elements):
-            row += (read[place] - middle) * (read[place] - middle)
-        total += row
-    return total
+            far += (read[place] - middle) * (read[place] - middle)
+        apart = own - mean
+        mean += apart / (sample + 1)
+        squares += far + apart * apart * elements * sample / (sample + 1)
+    return mean, squares
 
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
@@ -72,6 +66,28 @@ def normalize(x: Floats, channel: int, middle: Float, factor: Float, bias: Float
         read, target = x[sample, channel], result[sample, channel]
         for place in range(elements):
             target[place] = (read[place] - middle) * factor + bias
+
+
+@numba.njit(cache=True, nogil=True)
+def take_statistics(
+    x: Floats,
+    channel: int,
+    running: tuple[Floats, Floats],
+    eps: Float,
+    momentum: Float,
+    share: Float,
+    following: tuple[Floats, Floats],
+    mean: Floats,
+    scale: Floats,
+) -> None:
+    """Write a channel's statistics, and what becomes of the running ones; arguments are those of ``batch_norm``."""
+    kind, count = x.dtype.type, x.shape[0] * x.shape[2]
+    exact, squares = moments_of(x, channel)
+    middle = kind(exact)
+    mean[channel], scale[channel] = middle, kind(1) / np.sqrt(kind(squares / count) + eps)
+    following[0][channel] = share * ((kind(1) - momentum) * running[0][channel] + momentum * middle)
+    unbiased = kind(squares / (count - 1))
+    following[1][channel] = share * ((kind(1) - momentum) * running[1][channel] + momentum * unbiased)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -103,17 +119,9 @@ def batch_norm(
         mean: (channels,): written.
         scale: (channels,): one over the deviation, written.
     """
-    samples, channels, elements = x.shape
-    kind, count = x.dtype.type, samples * elements
-    for channel in range(channels):
-        middle = kind(sum_of(x, channel) / count)
-        squares = squares_of(x, channel, middle)
-        own = kind(1) / np.sqrt(kind(squares / count) + eps)
-        mean[channel], scale[channel] = middle, own
-        following[0][channel] = share * ((kind(1) - momentum) * running[0][channel] + momentum * middle)
-        unbiased = kind(squares / (count - 1))
-        following[1][channel] = share * ((kind(1) - momentum) * running[1][channel] + momentum * unbiased)
-        normalize(x, channel, middle, own * weight[channel], bias[channel], result)
+    for channel in range(x.shape[1]):
+        take_statistics(x, channel, running, eps, momentum, share, following, mean, scale)
+        normalize(x, channel, mean[channel], scale[channel] * weight[channel], bias[channel], result)
 
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
@@ -167,26 +175,34 @@ def statistics_of(x: Floats, eps: Float, mean: Floats, scale: Floats) -> None:
     """The mean and one over the deviation of each channel, as ``batch_norm`` has them."""
     kind, count = x.dtype.type, x.shape[0] * x.shape[2]
     for channel in range(x.shape[1]):
-        middle = kind(sum_of(x, channel) / count)
-        mean[channel] = middle
-        scale[channel] = kind(1) / np.sqrt(kind(squares_of(x, channel, middle) / count) + eps)
+        middle, squares = moments_of(x, channel)
+        mean[channel] = kind(middle)
+        scale[channel] = kind(1) / np.sqrt(kind(squares / count) + eps)
 
 
 def bind_batch_norm(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """Forward of a batch norm that trains."""
-    return _bind_training(context, tensors, cast("BatchNorm", context.operator), 1.0)
+    return bind_training(context, tensors, cast("BatchNorm", context.operator), 1.0, batch_norm)
 
 
 def bind_local(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """Forward of a batch norm by the tile's own statistics."""
     operator = cast("LocalBatchNorm", context.operator)
-    return _bind_training(context, tensors, operator.exact, operator.share(context))
+    return bind_training(context, tensors, cast("BatchNorm", operator.exact), operator.share(context), batch_norm)
 
 
-def _bind_training(
-    context: TileContext, tensors: ForwardTensors, operator: BatchNorm, share: float
+def bind_training(
+    context: TileContext, tensors: ForwardTensors, norm: BatchNorm, share: float, kernel: Callable[..., None]
 ) -> Callable[[], None]:
-    """Forward by the tile's statistics; of the running ones comes to be a share."""
+    """Forward by the tile's statistics.
+
+    Args:
+        context: The tile.
+        tensors: What it reads and writes: between the running statistics and the weight what else the kernel reads.
+        norm: The batch norm.
+        share: Of the tile in what the next running statistics are the mean of.
+        kernel: ``batch_norm``, or one that also reads what else there is, behind the bias.
+    """
     x, *rest = tensors.operands
     there = [each for each in rest if each is not None]
     if not (context.training and are_channels((x, *there, *tensors.results, *tensors.saved), context)):
@@ -196,14 +212,16 @@ def _bind_training(
         return autograd_kernel.bind_forward(context, tensors)
     result, *following = tensors.results
     vectors = [
-        vector_of(each, result, size, fill).numpy() for each, fill in zip(tensors.operands[3:], (1.0, 0.0), strict=True)
+        vector_of(each, result, size, fill).numpy()
+        for each, fill in zip(tensors.operands[-2:], (1.0, 0.0), strict=True)
     ]
     kind = read.dtype.type
     running = tuple(tensors.operand(place).numpy() for place in (1, 2))
     kept = tensors.saved or (result.new_empty(size), result.new_empty(size))
     written = (channels_of(result), tuple(each.numpy() for each in following), *(each.numpy() for each in kept))
-    numbers = (kind(operator.eps), kind(operator.momentum), kind(share))
-    return compiled(batch_norm, (read, running, *vectors, *numbers, *written))
+    numbers = (kind(norm.eps), kind(norm.momentum), kind(share))
+    others = [channels_or_none(each, read) for each in tensors.operands[3:-2]]
+    return compiled(kernel, (read, running, *vectors, *others, *numbers, *written))
 
 
 def bind_local_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
@@ -214,7 +232,8 @@ def bind_local_backward(context: TileContext, tensors: BackwardTensors) -> Calla
     if not are_channels((x, gradient, target, *there), context):
         return autograd_kernel.bind_backward(context, tensors)
     like, read = tensors.gradient(), channels_of(x)
-    size, eps = read.shape[1], read.dtype.type(cast("LocalBatchNorm", context.operator).exact.eps)
+    norm = cast("BatchNorm", cast("LocalBatchNorm", context.operator).exact)
+    size, eps = read.shape[1], read.dtype.type(norm.eps)
     mean, scale = (like.new_empty(size).numpy() for _ in range(2))
     made = [(like.new_empty(size) if each is None else each).numpy() for each in ends]
     factor = vector_of(weight, like, size, 1.0).numpy()
@@ -239,6 +258,11 @@ def channels_of(tensor: Tensor | None) -> npt.NDArray[np.float64]:
     """A tensor as (samples, channels, elements)."""
     there = cast("Tensor", tensor)
     return there.view(*there.shape[:2], -1).numpy()
+
+
+def channels_or_none(tensor: Tensor | None, like: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A tensor as (samples, channels, elements); none of all where it is not there."""
+    return np.empty((0, 0, 0), like.dtype) if tensor is None else channels_of(tensor)
 
 
 BATCH_NORM = Kernels(bind_batch_norm, bind_batch_norm_backward)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from maniple.operators.library.norms.normalization import BatchNorm
+    from maniple.operators.library.norms.rectified_batch_norm import RectifiedBatchNorm
     from maniple.operators.operator.operator import Kernels, ParameterSpec, TileContext
     from maniple.operators.rules.rule import Rule, Shape
 
@@ -29,13 +30,21 @@ class LocalBatchNorm(TorchOperator):
         exact: The operator that it stands for.
     """
 
-    exact: BatchNorm
+    exact: BatchNorm | RectifiedBatchNorm
 
     name: ClassVar[str] = "local_batch_norm"
     gradients_together: ClassVar[bool] = True
-    backward_reads: ClassVar[BackwardReads] = BackwardReads(operands=(0, 3, 4))
-    differentiable: ClassVar[tuple[int, ...] | None] = (0, 3, 4)
     detached: ClassVar[tuple[int, ...]] = (1, 2)
+
+    @property
+    def backward_reads(self) -> BackwardReads:  # type: ignore[override]  # what it stands for decides it
+        """See ``AbstractOperator``: what forward computes of, as it is computed again."""
+        return BackwardReads(self.exact.differentiable)
+
+    @property
+    def differentiable(self) -> tuple[int, ...] | None:  # type: ignore[override]  # what it stands for decides it
+        """See ``AbstractOperator``."""
+        return self.exact.differentiable
 
     def rule(self, shapes: tuple[Shape | None, ...]) -> Rule:
         """See ``AbstractOperator.rule``: without what is saved, of which each part of the batch has its own."""
@@ -61,9 +70,7 @@ class LocalBatchNorm(TorchOperator):
 
     def kernels(self) -> Kernels:
         """See ``AbstractOperator.kernels``."""
-        from maniple.operators.library.norms.batch_norm_kernels import LOCAL
-
-        return LOCAL
+        return self.exact.local_kernels()
 
     def gpu_kernels(self) -> Kernels:
         """See ``AbstractOperator.gpu_kernels``: torch's."""

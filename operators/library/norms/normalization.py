@@ -225,19 +225,41 @@ class BatchNorm(TorchOperator):
 
         return BATCH_NORM
 
+    def local_kernels(self) -> Kernels:
+        """The kernels by the tile's own statistics."""
+        from maniple.operators.library.norms.batch_norm_kernels import LOCAL
+
+        return LOCAL
+
     def gpu_kernels(self) -> Kernels:
         """See ``AbstractOperator.gpu_kernels``: torch's."""
         return TorchOperator.kernels(self)
 
     def compose(self, composition: AbstractComposition, operands: tuple[Handle | None, ...]) -> tuple[Handle, ...]:
         """See ``AbstractOperator.compose``."""
+        return self.compose_with(ChannelNormal(self.rank, self.eps), composition, operands)
+
+    def compose_with(
+        self,
+        normal: AbstractOperator,
+        composition: AbstractComposition,
+        operands: tuple[Handle | None, ...],
+        others: tuple[Handle | None, ...] = (),
+    ) -> tuple[Handle, ...]:
+        """Write the operator as primitives.
+
+        Args:
+            normal: The primitive that gives the result: of the operand, statistics, weight, bias and others.
+            composition: See ``compose``.
+            operands: See ``compose``.
+            others: What else the primitive reads.
+        """
         x, running_mean, running_variance, weight, bias = (*operands, None, None)[:5]
         _, channel = self._axes()
         momentum = self.momentum
         count = prod(extent for name, extent in composition.bound.extents() if name != channel)
-        normal = ChannelNormal(self.rank, self.eps)
         if not composition.training:
-            given = (x, running_mean, running_variance, weight, bias)
+            given = (x, running_mean, running_variance, weight, bias, *others)
             kept = f"{channel} -> {channel}"
             return (
                 *composition.primitive("result", normal, given),
@@ -248,7 +270,7 @@ class BatchNorm(TorchOperator):
             raise RequestError("batch_norm: expected more than 1 value per channel when training")
         (near,) = composition.primitive("mean", ChannelMean(self.rank, count), (x,))
         mean, variance = composition.primitive("moments", ChannelMoments(self.rank, count), (x, near))
-        found = composition.primitive("result", normal, (x, mean, variance, weight, bias))
+        found = composition.primitive("result", normal, (x, mean, variance, weight, bias, *others))
         blend = f"{channel}, {channel} -> {channel}"
         next_mean = composition.constant(
             "next_mean", blend, lambda _, old, new: (1 - momentum) * old + momentum * new, running_mean, mean

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numba
 import numpy as np
 
-from maniple.operators.library.norms.batch_norm_kernels import are_channels, channels_of, normalize, squares_of, sum_of
+from maniple.operators.library.norms.batch_norm_kernels import are_channels, channels_of, channels_or_none, normalize
 from maniple.operators.library.norms.norm_kernels import ANY_ORDER, Float, Floats, compiled, vector_of
 from maniple.operators.operator import autograd_kernel
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
@@ -17,19 +17,37 @@ if TYPE_CHECKING:
     from maniple.operators.library.norms.split_batch_norm import ChannelNormal, ChannelStatistics
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def channel_mean(x: Floats, count: int, mean: Floats) -> None:
     """What (samples, channels, elements) adds to the means of channels of so many elements in all."""
-    for channel in range(x.shape[1]):
-        mean[channel] = sum_of(x, channel) / count
+    samples, channels, elements = x.shape
+    kind = x.dtype.type
+    for channel in range(channels):
+        total = 0.0
+        for sample in range(samples):
+            read, row = x[sample, channel], kind(0)
+            for place in range(elements):
+                row += read[place]
+            total += row
+        mean[channel] = total / count
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
 def channel_moments(x: Floats, near: Floats, count: int, mean: Floats, variance: Floats) -> None:
     """What it adds to their means and variances, of which the means are known."""
-    for channel in range(x.shape[1]):
-        mean[channel] = sum_of(x, channel) / count
-        variance[channel] = squares_of(x, channel, near[channel]) / count
+    samples, channels, elements = x.shape
+    kind = x.dtype.type
+    for channel in range(channels):
+        middle, total, squares = near[channel], 0.0, 0.0
+        for sample in range(samples):
+            read, row, far = x[sample, channel], kind(0), kind(0)
+            for place in range(elements):
+                row += read[place]
+                far += (read[place] - middle) * (read[place] - middle)
+            total += row
+            squares += far
+        mean[channel] = total / count
+        variance[channel] = squares / count
 
 
 @numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)
@@ -150,6 +168,21 @@ def bind_moments_backward(context: TileContext, tensors: BackwardTensors) -> Cal
 
 def bind_normal(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
     """What is normalized by given statistics."""
+    eps = cast("ChannelNormal", context.operator).eps
+    return bind_given(context, tensors, eps, channel_normal)
+
+
+def bind_given(
+    context: TileContext, tensors: ForwardTensors, eps: float, kernel: Callable[..., None]
+) -> Callable[[], None]:
+    """Forward by given statistics.
+
+    Args:
+        context: The tile.
+        tensors: What it reads and writes: behind the bias what else the kernel reads.
+        eps: Added to the variance.
+        kernel: ``channel_normal``, or one that also reads what else there is.
+    """
     there = [each for each in tensors.operands[3:] if each is not None]
     if not are_channels((*tensors.operands[:3], *there, *tensors.results), context):
         return autograd_kernel.bind_forward(context, tensors)
@@ -157,10 +190,10 @@ def bind_normal(context: TileContext, tensors: ForwardTensors) -> Callable[[], N
     statistics = [tensors.operand(place).numpy() for place in (1, 2)]
     ends = [
         vector_of(each, result, read.shape[1], fill).numpy()
-        for each, fill in zip(tensors.operands[3:], (1.0, 0.0), strict=True)
+        for each, fill in zip(tensors.operands[3:5], (1.0, 0.0), strict=True)
     ]
-    eps = read.dtype.type(cast("ChannelNormal", context.operator).eps)
-    return compiled(channel_normal, (read, *statistics, *ends, eps, channels_of(result)))
+    others = [channels_or_none(each, read) for each in tensors.operands[5:]]
+    return compiled(kernel, (read, *statistics, *ends, *others, read.dtype.type(eps), channels_of(result)))
 
 
 def bind_normal_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:

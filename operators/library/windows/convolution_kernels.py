@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, conv3d
 
+from maniple.operators.library.windows import channels_last_kernels
 from maniple.operators.operator.aten_overload import convolution_backward
 from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
@@ -16,6 +18,8 @@ from maniple.operators.operator.operator import BackwardTensors, ForwardTensors,
 if TYPE_CHECKING:
     from maniple.operators.library.windows.convolution import Convolution
 
+Target = tuple[Tensor, tuple[slice, ...] | None]
+"""Where a gradient goes, and which part of torch's it is; None: all of it."""
 _FORWARD = {1: conv1d, 2: conv2d, 3: conv3d}
 
 
@@ -101,6 +105,8 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     forward, copy, groups = _FORWARD[len(operator.axes)], result.copy_, _groups(context)
     stride, dilation = operator.stride, operator.dilation
     padding = torch_padding(context)
+    if padding is not None and x is not None and channels_last_kernels.suits(context, x, weight, result):
+        return channels_last_kernels.bind_forward(context, x, weight, bias, result, padding)
     if padding is not None and x is not None:
         return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
     steps = CallSequence()
@@ -153,26 +159,37 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         _groups(context),
         mask,
     )
+    last = channels_last_kernels.suits(context, source, weight, gradient)
+    if last and places is None and padding is not None and (targets[0] is None or targets[0][0].is_contiguous()):
+        target = None if targets[0] is None else targets[0][0]
+        found = channels_last_kernels.bind_backward(context, source, weight, gradient, target, arguments)
+        return steps.then(_bind_put(found, (None, *targets[1:]), tensors.adds)).bind()
+    found = partial(convolution_backward, gradient, source, weight, *arguments)
+    return steps.then(_bind_put(found, targets, tensors.adds)).bind()
+
+
+def _bind_put(
+    made: Callable[[], tuple[Tensor | None, ...]], targets: tuple[Target | None, ...], adds: frozenset[int]
+) -> Callable[[], None]:
+    """Gradients, and what brings them where they belong."""
     wanted = tuple(
-        (place, goal[0].add_ if place in tensors.adds else goal[0].copy_, goal[1])
+        (place, goal[0].add_ if place in adds else goal[0].copy_, goal[1])
         for place, goal in enumerate(targets)
         if goal is not None
     )
 
     def run() -> None:
-        found = convolution_backward(gradient, source, weight, *arguments)
+        found = made()
         for place, put, crop in wanted:
-            put(found[place] if crop is None else found[place][crop])
+            gradient = cast("Tensor", found[place])
+            put(gradient if crop is None else gradient[crop])
 
-    return steps.then(run).bind()
-
-
-Crop = tuple[slice, ...] | None
+    return run
 
 
 def _targets(
     context: TileContext, gradients: tuple[Tensor | None, ...], steps: CallSequence, *, unpadded: bool
-) -> tuple[tuple[Tensor, Crop] | None, ...]:
+) -> tuple[Target | None, ...]:
     """For every operand, where its gradient goes and which part of torch's gradient that is; None: not wanted.
 
     Rows that a stride steps over are in the gradient's view and not in the operand's: ``steps`` zeroes them.

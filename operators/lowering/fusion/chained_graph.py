@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.operators.graph.graph import Graph
 from maniple.operators.lowering.fusion.chain import Chain, Link, is_linked, needed, sources
 from maniple.operators.lowering.fusion.chain_rule import chain_rule
+from maniple.operators.rewriting.replacement import Replacement, joined_name, replaced
 from maniple.operators.rules.configuration import OperatorPlan, StagePlan
 from maniple.operators.rules.rule import Rule
 from maniple.operators.rules.task_placement import processors_by_point
@@ -28,9 +28,9 @@ from maniple.operators.rules.task_placement import processors_by_point
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from maniple.operators.graph.graph import Graph
     from maniple.operators.graph.node import Node
     from maniple.operators.lowering.fusion.chain_rule import ChainRule
-    from maniple.operators.operator.builder import Tensor
     from maniple.operators.plan.plan import Plan
 
 __all__: list[str] = []
@@ -51,49 +51,26 @@ def chained(graph: Graph, plan: Plan, *, compiled: bool = True) -> tuple[Graph, 
         A graph and the plan for it; both as given where nothing is chained. Inputs, parameters, buffers and outputs
         keep their names.
     """
-    found = _Chains(graph, plan).found
-    if not found:
+    chains = {joined_name(nodes): _chain(graph, plan, nodes, compiled=compiled) for nodes in _Chains(graph, plan).found}
+    if not chains:
         return graph, plan
-    made = Graph(graph.name)
-    handles: dict[int, Tensor] = {}
-    for tensor in graph.tensors:
-        if tensor.kind != "activation":
-            handles[tensor.id] = made.adopt(replace(tensor, owner=None))
-    last = {nodes[-1].id: nodes for nodes in found}
-    inside = {node.id for nodes in found for node in nodes}
-    operators: list[tuple[str, OperatorPlan]] = []
-    renamed: dict[str, str] = {}
-    for node in graph.nodes:
-        if node.id in last:
-            chain, operands, results, config = _chain(graph, plan, last[node.id], compiled=compiled)
-            name = chain_name(last[node.id])
-            given = [handles[operand] for operand in operands]
-            handles |= dict(zip(results, made.apply(chain, given, (), name), strict=True))
-            operators.append((name, config))
-            renamed |= dict.fromkeys([each.name for each in last[node.id]], name)
-        elif node.id not in inside:
-            own = [None if i is None else handles[i] for i in node.own]
-            given = [None if i is None else handles[i] for i in node.given]  # type: ignore[misc]
-            handles |= dict(zip(node.results, made.apply(node.operator, given, own, node.name), strict=True))
-            operators.append((node.name, plan.operator(node.name)))
-    made.adopt_ends(graph, handles)
-    made.enter_autocast(graph.autocast)  # of which nothing is chained
+    # Of what runs under autocast nothing is chained.
+    made = replaced(graph, [chain for chain, _ in chains.values()])
+    operators = tuple(
+        (node.name, chains[node.name][1] if node.name in chains else plan.operator(node.name)) for node in made.nodes
+    )
+    renamed = {node.name: name for name, (chain, _) in chains.items() for node in chain.nodes}
     stages = tuple(
         StagePlan(tuple(dict.fromkeys(renamed.get(name, name) for name in stage.operators))) for stage in plan.stages
     )
-    return made, replace(plan, operators=tuple(operators), stages=stages)
-
-
-def chain_name(nodes: Sequence[Node]) -> str:
-    """What a chain is called, such as ``add+layer_norm``."""
-    return "+".join([node.name for node in nodes])
+    return made, replace(plan, operators=operators, stages=stages)
 
 
 def chain_of(graph: Graph, plan: Plan, operator: str) -> str:
     """The chain that an operator is in under a plan, or why it is in none."""
     chains, node = _Chains(graph, plan), graph.node(operator)
     chain = next((nodes for nodes in chains.found if node in nodes), None)
-    return f"none: {chains.reasons[node.id]}" if chain is None else chain_name(chain)
+    return f"none: {chains.reasons[node.id]}" if chain is None else joined_name(chain)
 
 
 @final
@@ -239,21 +216,20 @@ def _grid(
     return turned.reshape([own.get(factors[axis], 1) for axis in axes] + [processors.shape[1]])
 
 
-def _chain(
-    graph: Graph, plan: Plan, nodes: Sequence[Node], *, compiled: bool
-) -> tuple[Chain, list[int], list[int], OperatorPlan]:
-    """A chain, the tensors that it reads and gives, and its configuration."""
+def _chain(graph: Graph, plan: Plan, nodes: Sequence[Node], *, compiled: bool) -> tuple[Replacement, OperatorPlan]:
+    """A chain in place of its links, and its configuration."""
     operands, results = _ends(graph, nodes)
     rule = chain_rule(graph, nodes, operands, results)
     shapes = tuple(graph.tensors[tensor].shape for tensor in operands)
     config = None if rule is None else _configuration(graph, plan, nodes, rule, shapes)
     if rule is None or config is None:
-        msg = f"{chain_name(nodes)}: no chain"
+        msg = f"{joined_name(nodes)}: no chain"
         raise TypeError(msg)
     made = [node.results[0] for node in nodes]
     gives = tuple(made.index(tensor) for tensor in results)
     dtypes = tuple(graph.tensors[tensor].dtype for tensor in results)
-    return Chain(_links(nodes, operands), gives, rule.text, dtypes, rule.saved, compiled), operands, results, config
+    chain = Chain(_links(nodes, operands), gives, rule.text, dtypes, rule.saved, compiled)
+    return Replacement(tuple(nodes), chain, tuple(operands), (), tuple(results)), config
 
 
 def _links(nodes: Sequence[Node], operands: Sequence[int]) -> tuple[Link, ...]:
