@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import maniple as mp
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
+from maniple.runtime.control.world import World
 from maniple.runtime.lanes import piecewise
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.schedule.schedule import Piece, Transfer
+from maniple.testing.worlds import local_worlds, run_on_worlds
 
 SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=3)
 ITEM = 4
@@ -128,3 +133,29 @@ def test_a_fold_that_waits_for_other_elements_than_its_own_stays_whole() -> None
         *[((4,), 0, -1)] * 2,
         *[((4,), -1, 0)] * 4,
     ]
+
+
+def test_a_training_over_hosts_has_the_same_losses_and_bytes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def train(world: World) -> tuple[list[float], int]:
+        g = mp.Graph("net")
+        x, y = g.input("x", (6, 4)), g.input("y", (6,), dtype="int64")
+        g.loss(g.cross_entropy(g.linear(g.relu(g.linear(x, 32)), 3), y))
+        plan = mp.search(g, mp.Machine.detect(world), strategy="data_parallel")
+        values = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+        with mp.Trainer(g, plan, optimizer=mp.SGD(lr=0.1), world=world) as trainer:
+            losses = [float(trainer.step(x=values, y=torch.arange(6) % 3)) for _ in range(4)]
+            return losses, trainer.bytes()["measured"]
+
+    def counting(transfers: Sequence[Transfer], pieces: Sequence[Piece], itemsize: int) -> object:
+        found = cut(transfers, pieces, itemsize)
+        made.append(len(found[0]) - len(transfers))
+        return found
+
+    cut = piecewise.cut
+    monkeypatch.setattr(piecewise, "cut", counting)
+    in_pieces = run_on_worlds(local_worlds(3, hosts=3), train)
+    assert max(made) > 0
+    monkeypatch.setattr(piecewise, "MOST_PIECES", 1)
+    assert run_on_worlds(local_worlds(3, hosts=3), train) == in_pieces
