@@ -382,16 +382,15 @@ class Binder:
         outgoing: list[Outgoing] = []
         incoming: list[Incoming] = []
         schedule, place = self.schedule, Place.of(self.schedule.machine, self.storage.memories)
+        size = piecewise.piece_bytes(schedule.machine)
         instances = self._instances(partial(self.storage.view, turn=turn))
-        for row in self.lanes.engine:
-            if row in idle:
-                continue
+        for row in (row for row in self.lanes.engine if row not in idle):
             moved = schedule.transfers(row), schedule.pieces.get(row, ())
             share = None
             if self._exchanges is not None and row in self._exchanges.wholes:
                 share = self._exchanges.share(row, *moved, place.devices, instances)
             elif schedule.pieces.op(row) and row not in schedule.plans and not place.of_gpus:
-                moved = piecewise.cut(*moved, schedule.regions[schedule.region[row]].itemsize)
+                moved = piecewise.cut(*moved, schedule.regions[schedule.region[row]].itemsize, size)
             movement, out, into = bind_movement(row, *moved, instances.view, instances.memory_of, place, share)
             movement.finished = partial(finished, row)
             movements[row] = movement

@@ -24,18 +24,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from maniple.regions.index_space import IndexSpace
+    from maniple.runtime.machine.machine import Machine
     from maniple.runtime.schedule.schedule import Piece, Transfer
 
 __all__: list[str] = []
 
-PIECE_BYTES = 1 << 20
-"""Bytes of a piece: what a message costs is little beside it, and it stays in a core's cache until it is folded."""
+PIECE_S = 5e-4
+"""Seconds of a piece on a link between hosts: ten times what a message costs its two ends."""
+LEAST_BYTES, MOST_BYTES = 64 << 10, 1 << 20
+"""Bounds of a piece: one of the largest stays in a core's cache until it is folded."""
 MOST_PIECES = 64
 """A tile goes in no more."""
 
 
+def piece_bytes(machine: Machine) -> int:
+    """The bytes of a piece on a machine: what its first way between hosts carries in `PIECE_S`, within bounds."""
+    first = machine.memories[0]
+    away = next((each for each in machine.memories if each.host != first.host), machine.memories[-1])
+    way = machine.routes.route(first.id, away.id) if away is not first else ()
+    rates = [machine.routes.rate(link)[1] for link in way]
+    return max(LEAST_BYTES, min(MOST_BYTES, int(PIECE_S * min(rates, default=1e15))))
+
+
 def cut(
-    transfers: Sequence[Transfer], pieces: Sequence[Piece], itemsize: int
+    transfers: Sequence[Transfer], pieces: Sequence[Piece], itemsize: int, size: int
 ) -> tuple[tuple[Transfer, ...], tuple[Piece, ...]]:
     """Cut what a rank pushes and folds in a collective that folds and goes direct.
 
@@ -43,6 +55,7 @@ def cut(
         transfers: its pushes.
         pieces: its folds.
         itemsize: bytes of an element.
+        size: bytes of a piece at least.
 
     Returns:
         The same elements, pushed in the same order and folded alike.
@@ -50,7 +63,7 @@ def cut(
 
     @cache
     def parts_of(space: IndexSpace) -> tuple[IndexSpace, ...]:
-        return _parts(space, itemsize)
+        return _parts(space, size // itemsize)
 
     # A fold may go in pieces where all that it waits for, and all that waits for it, is of the same elements.
     whole = {
@@ -73,10 +86,10 @@ def cut(
     return tuple(cut_pushes), tuple(cut_folds)
 
 
-def _parts(space: IndexSpace, itemsize: int) -> tuple[IndexSpace, ...]:
+def _parts(space: IndexSpace, least: int) -> tuple[IndexSpace, ...]:
     """The pieces of a tile: along the first axis that has any length, so that each lies in one stretch if it does."""
     if not isinstance(space, Rect):
         return (space,)
     axis = next((axis for axis, side in enumerate(space.shape) if side > 1), -1)
-    count = min(MOST_PIECES, space.volume * itemsize // PIECE_BYTES, space.shape[axis] if axis >= 0 else 1)
+    count = min(MOST_PIECES, space.volume // least, space.shape[axis] if axis >= 0 else 1)
     return space.split(axis, count) if count > 1 else (space,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,16 +16,19 @@ from maniple.regions.rectangle import Rect
 from maniple.runtime.control.world import World
 from maniple.runtime.lanes import piecewise
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
+from maniple.runtime.lanes.piecewise import LEAST_BYTES, MOST_BYTES
+from maniple.runtime.machine.machine_part import Host, Rate
 from maniple.runtime.schedule.schedule import Piece, Transfer
 from maniple.testing.worlds import local_worlds, run_on_worlds
 
 SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=3)
-ITEM = 4
+ITEM, SIZE = 4, 16
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piecewise, "PIECE_BYTES", 4 * ITEM)
+    monkeypatch.setattr(piecewise, "LEAST_BYTES", SIZE)
+    monkeypatch.setattr(piecewise, "PIECE_S", 0.0)
     monkeypatch.setattr(piecewise, "MOST_PIECES", 6)
 
 
@@ -75,7 +79,7 @@ def test_an_all_reduce_in_pieces_gives_the_bits_of_one_that_is_whole(ranks: int,
         sides = []
         for rank in range(ranks):
             listed = part_of(rank, transfers, folds, memory)
-            cut = piecewise.cut(*listed, ITEM) if pieces else listed
+            cut = piecewise.cut(*listed, ITEM, SIZE) if pieces else listed
             place = Place(tuple(range(ranks)), {rank: None})
             view = lambda number, rect: held[number][rect.slices(bounds.lo)]  # noqa: E731
             sides.append(bind_movement(0, *cut, view, memory.__getitem__, place))
@@ -107,7 +111,7 @@ def push_ends(push: Transfer) -> tuple[int, int]:
 
 
 def test_a_large_tile_goes_in_pieces_along_its_first_axis_with_any_length() -> None:
-    pushes, folds = piecewise.cut(*exchange(2, [1, 8, 3]), ITEM)
+    pushes, folds = piecewise.cut(*exchange(2, [1, 8, 3]), ITEM, SIZE)
     assert [push.rect.shape for push in pushes if push.feeds == 0 or push.after == 0] == [(1, 2, 3)] * 2
     assert len(folds) == 2 * 6
     assert [push.feeds for push in pushes[:12]] == [*range(6, 12), *range(6)]
@@ -116,17 +120,17 @@ def test_a_large_tile_goes_in_pieces_along_its_first_axis_with_any_length() -> N
 
 def test_small_and_sparse_tiles_stay_whole() -> None:
     pushes, folds = exchange(2, [7])
-    assert piecewise.cut(pushes, folds, ITEM) == (tuple(pushes), tuple(folds))
+    assert piecewise.cut(pushes, folds, ITEM, SIZE) == (tuple(pushes), tuple(folds))
     sparse = RectSet.of([Rect((0,), (40,)), Rect((50,), (90,))])
     push, fold = Transfer(0, 10, sparse, feeds=0), Piece(1, 1, sparse, (10, 1), "+")
-    assert piecewise.cut([push], [fold], ITEM) == ((push,), (fold,))
+    assert piecewise.cut([push], [fold], ITEM, SIZE) == ((push,), (fold,))
 
 
 def test_a_fold_that_waits_for_other_elements_than_its_own_stays_whole() -> None:
     """Its pushes are cut, for the other end, which may not know of the fold, cuts them; the fold waits for all."""
     whole, half = Rect((0,), (16,)), Rect((0,), (8,))
     pushes = [Transfer(1, 10, whole, feeds=0), Transfer(2, 11, half, feeds=0), Transfer(0, 1, whole, after=0)]
-    cut, folds = piecewise.cut(pushes, [Piece(0, 0, whole, (0, 10, 11), "+")], ITEM)
+    cut, folds = piecewise.cut(pushes, [Piece(0, 0, whole, (0, 10, 11), "+")], ITEM, SIZE)
     assert [fold.rect for fold in folds] == [whole]
     assert [(push.rect.shape, push.feeds, push.after) for push in cut] == [
         *[((4,), 0, -1)] * 4,
@@ -148,8 +152,8 @@ def test_a_training_over_hosts_has_the_same_losses_and_bytes_in_pieces(monkeypat
             losses = [float(trainer.step(x=values, y=torch.arange(6) % 3)) for _ in range(4)]
             return losses, trainer.bytes()["measured"]
 
-    def counting(transfers: Sequence[Transfer], pieces: Sequence[Piece], itemsize: int) -> object:
-        found = cut(transfers, pieces, itemsize)
+    def counting(transfers: Sequence[Transfer], pieces: Sequence[Piece], itemsize: int, size: int) -> object:
+        found = cut(transfers, pieces, itemsize, size)
         made.append(len(found[0]) - len(transfers))
         return found
 
@@ -159,3 +163,17 @@ def test_a_training_over_hosts_has_the_same_losses_and_bytes_in_pieces(monkeypat
     assert max(made) > 0
     monkeypatch.setattr(piecewise, "MOST_PIECES", 1)
     assert run_on_worlds(local_worlds(3, hosts=3), train) == in_pieces
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"), [(1e6, LEAST_BYTES), (1e9, 500_000), (1e11, MOST_BYTES)], ids=["slow", "10 Gbit/s", "fast"]
+)
+def test_a_piece_takes_half_a_millisecond_between_hosts(
+    rate: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    machine = mp.Machine.cpu(1, ranks=4)
+    hosts = tuple(Host(number, f"host{number}") for number in range(2))
+    memories = tuple(replace(memory, host=memory.id // 2) for memory in machine.memories)
+    machine = replace(machine, hosts=hosts, memories=memories, links=(), between_hosts=Rate(1e-4, rate))
+    assert piecewise.piece_bytes(machine) == expected
