@@ -4,9 +4,9 @@
     python benchmarks/gpu_checks.py --device null --small               a rehearsal: no time of it means anything
 
 The package must be installed (`pip install --no-deps -e .` where nothing can be downloaded), for it finds strategies by
-its entry points. It says which wheels to bring: torch, numba, numba-cuda, numpy below 2.5, msgpack and networkx are
-needed; with click, rich and pyzmq also ranks that are processes run (NCCL, `gpu_ranks.py`), which else are threads;
-without scikit-learn the digits are drawn.
+its entry points. It says which wheels to bring: torch, numba, numba-cuda, numpy below 2.5, msgpack, networkx and
+safetensors are needed; with click, rich and pyzmq ranks may be processes (NCCL, `gpu_ranks.py`), which else are
+threads; without scikit-learn the digits are drawn.
 
 A line of JSON comes as soon as something was found, so it may be stopped at any time. The checks (`gpu_findings.py`)
 run in a process of their own. One that fails is a line with `error`, and the next runs; where it ends its process, is
@@ -44,7 +44,8 @@ CHECKS = ("doctor", "law1", "ranks", "nccl", "digits", "kernels")
 CHECKS += ("steps", "chain", "memory", "capture", "prediction", "recording")
 LOST, NOTHING = 3, 2
 """The exit statuses of a process of checks whose device was lost, and of one that could check nothing."""
-NEEDED = {"torch": "torch", "numba": "numba", "numpy": "'numpy<2.5'", "msgpack": "msgpack", "networkx": "networkx"}
+NEEDED = {"torch": "torch", "numba": "numba", "numpy": "'numpy<2.5'"}
+NEEDED |= {name: name for name in ("msgpack", "networkx", "safetensors")}
 ON_CUDA = {"numba_cuda": "numba-cuda"}
 BETTER = {"click": "click", "rich": "rich", "zmq": "pyzmq", "sklearn": "scikit-learn"}
 """Wheels by what is imported of them."""
@@ -139,7 +140,12 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "null"), default="cuda")
     parser.add_argument("--small", action="store_true", help="sizes of a rehearsal")
     parser.add_argument("--seconds", type=float, default=450.0, help="no check begins later than this")
-    parser.add_argument("--patience", type=float, default=150.0, help="how long a check may be silent")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=240.0,
+        help="how long a check may be silent, as the first is while it compiles",
+    )
     parser.add_argument("--only", nargs="*", choices=CHECKS, default=[], help="the checks to run; all by default")
     parser.add_argument("--recording", type=Path, default=Path("gpu_checks.trace.json"))
     given = parser.parse_args()

@@ -64,7 +64,7 @@ def why_no_cuda() -> str:
         return f"this torch is built without CUDA ({torch.__version__}); install one that has it, see pytorch.org"
     told = "though it found one when it was asked again"
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
         told = str(error).partition(". ")[0].partition("\n")[0]
     if "no NVIDIA driver" in told:

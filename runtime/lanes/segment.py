@@ -118,8 +118,9 @@ class Segment:
 
     def row_of(self, error: BaseException) -> int:
         """The row that a failure belongs to: where no body raised it, the first of those that it may be of."""
-        of = self.failed is not None and (self.failed[1] is error or self.failed[1] is error.__cause__)
-        return self.failed[0] if of else int(self.rows[0])
+        if self.failed is not None and (self.failed[1] is error or self.failed[1] is error.__cause__):
+            return self.failed[0]
+        return int(self.rows[0])
 
     def begun(self, error: BaseException | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The rows that have begun, of a segment that has ended, well or not."""

@@ -73,7 +73,7 @@ class Mixer(nn.Module):
 
 
 class Sequence(nn.Module):
-    """A recurrent layer."""
+    """A recurrent layer, whose products are of halves: its first step has no state before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,6 +81,20 @@ class Sequence(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self.head(self.lstm(x)[0][:, -1]), y)
+
+
+class Layers(nn.Module):
+    """Recurrent layers behind each other, in both directions, from states that come of products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin, self.head = nn.Linear(5, 6), nn.Linear(12, 3)
+        self.lstm = nn.LSTM(5, 6, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        hidden = torch.stack([self.begin(x[:, step]) for step in (0, 1, 2, 0)])
+        found, (_, cell) = self.lstm(x, (hidden, torch.tanh(hidden)))
+        return F.cross_entropy(self.head(found[:, 1]) + cell[3][:, :3], y)
 
 
 def batch_of(kind: type[nn.Module]) -> tuple[torch.Tensor, ...]:
@@ -118,7 +132,7 @@ def step_of(
             RankRuntime.of(world).close()
 
 
-@pytest.mark.parametrize("kind", [Decoder, Pictures, Mixer, Sequence])
+@pytest.mark.parametrize("kind", [Decoder, Pictures, Mixer, Sequence, Layers])
 @pytest.mark.parametrize("precision", UNITS)
 def test_a_step_is_as_near_to_float64_as_its_roundings_allow(kind: type[nn.Module], precision: str) -> None:
     """On devices and on a CPU: the loss, and its gradients along random directions of the parameters."""

@@ -75,9 +75,13 @@ def of_gates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The kernels of recurrent layers."""
     for f in (t.float32, t.float64):
         part, rows, parts, steps = array(f, 2, "A"), array(f, 2), array(f, 3), (t.int64, t.int64, t.boolean)
-        yield f"{f} lstm", gates._lstm, (part,) * 5
+        dtype = torch.float32 if f == t.float32 else torch.float64
+        for halves in (torch.float16, torch.bfloat16, dtype) if f == t.float32 else (dtype,):
+            half, sums = array(KINDS[halves], 2), array(KINDS[halves], 3)
+            yield f"{f} lstm of {halves}", gates.lstm_kernel(halves), (*(part,) * 4, half)
+            given = (*(parts,) * 3, rows, rows, half, rows, sums, *steps)
+            yield f"{f} lstm's gradients of {halves}", gates.lstm_gradients_kernel(halves, halves), given
         yield f"{f} gru", gates._gru, (part,) * 3
-        yield f"{f} lstm's gradients", gates._lstm_gradients, (*(parts,) * 3, rows, rows, part, rows, parts, *steps)
         yield f"{f} gru's gradients", gates._gru_gradients, (*(parts,) * 2, rows, rows, part, rows, parts, *steps)
 
 

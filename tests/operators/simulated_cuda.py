@@ -377,6 +377,37 @@ def steps_by(gates: Gates, dtype: str) -> list[torch.Tensor]:
     return [*entered, *lstm, *gru, *found, cell, before]
 
 
+def halves_by(gates: Gates, halves: torch.dtype, slope: torch.dtype) -> list[torch.Tensor]:
+    """What two steps of an LSTM write whose hidden states and gradients of sums are halves; all else is float32."""
+    rows, width = 3, THREADS // 2 + 1
+
+    def part(*shape: int, seed: int) -> torch.Tensor:
+        return torch.from_numpy(drawn(*shape, seed=seed, dtype="float32"))
+
+    entered, old = part(rows, 4 * width, seed=1), part(rows, width, seed=2)
+    cell, squashed = torch.zeros_like(old), torch.zeros_like(old)
+    hidden = torch.full((rows, width), 7.0, dtype=halves)
+    gates.lstm(entered, old, cell, squashed, hidden)()
+    known = [part(2, rows, wide * width, seed=3 + wide).tanh() for wide in (4, 1, 1)]
+    start, carried = part(rows, width, seed=8), part(rows, width, seed=9)
+    found = torch.full((2, rows, 4 * width), 7.0, dtype=halves)
+    back = gates.lstm_back(*known, start, carried, found)
+    for at, earlier in ((1, 0), (0, None)):
+        back(at, earlier, part(rows, width, seed=10), part(rows, width, seed=11).to(slope))
+    return [entered, cell, squashed, hidden, carried, found]
+
+
+@pytest.mark.parametrize("slope", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("halves", [torch.float16, torch.bfloat16], ids=str)
+def test_gates_of_halves_are_the_cpus_rounded_once(halves: torch.dtype, slope: torch.dtype) -> None:
+    wanted, found = (halves_by(gates, halves, slope) for gates in (gate_kernels.HOST_GATES, gate_cuda_kernels.GATES))
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.dtype == theirs.dtype
+        near = torch.finfo(ours.dtype).eps if ours.dtype == halves else 2e-6
+        assert torch.allclose(ours.float(), theirs.float(), rtol=near, atol=1e-6)
+    assert (found[3] != 7).all()
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-14)])
 def test_gates_are_the_cpus(dtype: str, tolerance: float) -> None:
     wanted, found = (steps_by(gates, dtype) for gates in (gate_kernels.HOST_GATES, gate_cuda_kernels.GATES))

@@ -34,7 +34,7 @@ def lstm_gates(gates: Tensor, old: Tensor, new: Tensor, squashed: Tensor, hidden
         old: (b, h): the cell state before.
         new: (b, h): the cell state.
         squashed: (b, h): its hyperbolic tangent.
-        hidden: (b, h): the hidden state.
+        hidden: (b, h): the hidden state; halves, or as the rest.
     """
     width = new.shape[1]
     both, values, opened = gates[:, : 2 * width], gates[:, 2 * width : 3 * width], gates[:, 3 * width :]
@@ -136,15 +136,19 @@ def _lstm_back(gates: Tensor, cells: Tensor, squashed: Tensor, start: Tensor, ce
         squashed: (s, b, h): their hyperbolic tangents.
         start: (b, h): the cell state before the first step.
         cell: (b, h): the gradient of the cell state behind the step that comes next; it becomes that before it.
-        found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates.
+        found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates; halves, or as the rest.
     """
-    known, first = [as_array(each) for each in (gates, cells, squashed, cell, found)], as_array(start)
+    known, first = [as_array(each) for each in (gates, cells, squashed, cell)], as_array(start)
+    wide = None if found.dtype == gates.dtype else torch.empty_like(gates[0])  # of halves, which numba does not know
 
     def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
         old = first if before is None else known[1][before]
         if more is not None:
             hidden += more
-        lstm_gradients(known[0][at], old, known[2][at], as_array(hidden), known[3], known[4][at])
+        written = found[at] if wide is None else wide
+        lstm_gradients(known[0][at], old, known[2][at], as_array(hidden), known[3], as_array(written))
+        if wide is not None:
+            found[at].copy_(wide)
 
     return run
 

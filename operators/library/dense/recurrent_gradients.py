@@ -1,4 +1,8 @@
-"""Gradients of recurrent layers: step by step from the last, then of all weights at once."""
+"""Gradients of recurrent layers: step by step from the last, then of all weights at once.
+
+Of halves (see ``recurrent_kernels``) the gradients of the gates' sums are halves, which products read; what leaves, and
+the gradients of the states from step to step, are float32.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING, cast, final
 import torch
 from torch import Tensor
 
+from maniple.operators.library.dense.matrix_product import bind_column_sums, bind_product
 from maniple.operators.library.dense.recurrent_kernels import (
     Saved,
     Weights,
@@ -67,21 +72,23 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     weights = Weights.all_of(operator, tensors.operands[1 + states :])
     found = Weights.all_of(operator, tensors.operand_gradients[1 + states :])
     x, out = steps_first(operator, tensors.operand(0)), steps_first(operator, tensors.result(0))
-    masks = drop_masks(context, x.dtype)
+    numbers, halves = there(saved.of("gates", 0)), there(weights[0].ih).dtype
+    masks = drop_masks(context, numbers.dtype)
     slope = None if tensors.result_gradients[0] is None else steps_first(operator, tensors.result_gradients[0])
     wanted = None if tensors.operand_gradients[0] is None else steps_first(operator, tensors.operand_gradients[0])
-    gates_of(x).compile(operator.mode, x)
+    gates_of(x).compile(operator.mode, numbers)
 
     def read(layer: int) -> tuple[Tensor, Tensor]:
         """What a layer read and gave."""
         before = x if layer == 0 else there(saved.of("dropped" if masks else "hidden", layer - 1))
-        return before, out if layer + 1 == operator.num_layers else there(saved.of("hidden", layer))
+        made = out if layer + 1 == operator.num_layers else there(saved.of("hidden", layer))
+        return before.to(halves), made.to(halves)
 
     def run() -> None:
         above = slope
         for layer in reversed(range(operator.num_layers)):
             given, made = read(layer)
-            target = given.new_empty(given.shape) if layer else wanted
+            target = numbers.new_empty(given.shape) if layer else wanted
             for direction in range(operator.directions):
                 place, width = layer * operator.directions + direction, operator.output_size
                 columns = slice(direction * width, (direction + 1) * width)
@@ -109,7 +116,7 @@ def _steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None]) -> t
 
 def _begin(one: _Pass, width: int, given: Tensor | None) -> Tensor:
     """A state's gradient behind the last step, to be written over."""
-    state = one.x.new_zeros(one.x.shape[1], width)
+    state = there(one.saved.of("gates", one.place)).new_zeros(one.x.shape[1], width)
     return state if given is None else state.copy_(given)
 
 
@@ -119,7 +126,7 @@ def _lstm_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None])
     hidden = _begin(one, operator.output_size, last[0])
     cell = _begin(one, operator.hidden_size, last[1])
     start = _begin(one, operator.hidden_size, one.first[1])
-    sums, order = torch.empty_like(gates), one.order
+    sums, order = torch.empty_like(gates, dtype=matrix.dtype), one.order
     projected = None if projection is None else hidden.new_empty(len(order), *hidden.shape)
     back = gates_of(sums).lstm_back(gates, cells, squashed, start, cell, sums)
     for at in reversed(order):
@@ -130,7 +137,7 @@ def _lstm_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None])
             projected[at] = hidden
             top, more = hidden @ projection, None
         back(at, None if at == order[0] else at - order.step, top, more)
-        torch.mm(sums[at], matrix, out=hidden)
+        bind_product(sums[at], matrix, hidden)()
     if projected is not None and one.found.hr is not None:
         full = one.kept("full").view(-1, operator.hidden_size)
         torch.mm(projected.view(len(full), -1).t(), full, out=one.found.hr)
@@ -156,18 +163,19 @@ def _weights(one: _Pass, sums: Tensor) -> None:
     if one.found.ih is not None:
         x = one.x.reshape(len(rows), -1)
         for columns, part in _input_parts(one, one.found.ih):
-            torch.mm(rows[:, columns].t(), x, out=part)
+            bind_product(rows[:, columns].t(), x, part)()
     columns = slice(width, None) if is_gru else slice(None)
     if one.found.hh is not None:
         order, beginning = one.order, one.first[0]
         ahead = slice(1, None) if order.step > 0 else slice(None, -1)
         behind = slice(None, -1) if order.step > 0 else slice(1, None)
         later, earlier = sums[ahead].flatten(0, 1)[:, columns], one.out[behind].flatten(0, 1)
-        torch.mm(later.t(), earlier, out=one.found.hh)
+        bind_product(later.t(), earlier, one.found.hh)()
         if beginning is not None:
-            one.found.hh.addmm_(sums[order[0]][:, columns].t(), beginning)
+            bind_product(sums[order[0]][:, columns].t(), beginning.to(sums.dtype), one.found.hh, adds=True)()
     if any(bias is not None for bias in one.found.biases):
-        total = torch.mv(rows.t(), rows.new_ones(len(rows)))
+        total = one.kept("gates").new_empty(rows.shape[1])
+        bind_column_sums(rows, total)()
         inputs, states = one.found.biases
         if inputs is not None:
             for part_of, part in _input_parts(one, inputs):
@@ -178,10 +186,11 @@ def _weights(one: _Pass, sums: Tensor) -> None:
 
 def _inputs(one: _Pass, sums: Tensor, target: Tensor, *, add: bool) -> None:
     """The gradient of what the layer read; added to that of the other direction."""
-    rows, found = sums.view(-1, sums.shape[-1]), None
-    for columns, part in _input_parts(one, there(one.weights.ih)):
-        found = rows[:, columns] @ part if found is None else found.addmm_(rows[:, columns], part)
-    value = there(found).view(target.shape)
+    rows = sums.view(-1, sums.shape[-1])
+    found = target.new_empty(len(rows), target.shape[-1])
+    for number, (columns, part) in enumerate(_input_parts(one, there(one.weights.ih))):
+        bind_product(rows[:, columns], part, found, adds=number > 0)()
+    value = found.view(target.shape)
     if add:
         target += value
     else:

@@ -8,12 +8,17 @@ One layer of an LSTM in one direction, of samples b, steps s, features i and hid
                 dx = gates' W_ih,  dW_ih = gates'^T x,  dW_hh = gates'^T h,  for all steps at once
 
 Forward keeps gates, cell states and their tangents, the results of inner layers, and what is dropped of them.
+
+The layers of an LSTM may be given halves: sequence, weights and results. Then every product reads halves and is added
+up in float32, as are the gates' sums; gates and cells are float32, and a hidden state is a half, as the next product
+reads it and as it leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast, final
 
 import torch
@@ -21,6 +26,7 @@ from torch import Tensor
 
 from maniple.operators.library.dense.gate_kernels import HOST_GATES
 from maniple.operators.library.dense.gates import Gates
+from maniple.operators.library.dense.matrix_product import bind_product
 from maniple.operators.operator.operator import ForwardTensors, TileContext
 
 if TYPE_CHECKING:
@@ -98,10 +104,13 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Run:
     operands, saved = tensors.operands, Saved(operator, tensors.saved)
     weights = Weights.all_of(operator, operands[1 + operator.states :])
     x, out = steps_first(operator, tensors.operand(0)), steps_first(operator, tensors.results[0])
-    masks, steps = drop_masks(context, x.dtype), list[Run]()
+    numbers, halves = there(saved.of("gates", 0)).dtype, there(weights[0].ih).dtype
+    masks, steps = drop_masks(context, numbers), list[Run]()
     for layer in range(operator.num_layers):
         inner = layer + 1 < operator.num_layers
-        target = there(saved.of("hidden", layer)) if inner else out
+        kept = there(saved.of("hidden", layer)) if inner else out
+        target = kept if kept.dtype == halves else torch.empty_like(kept, dtype=halves)
+        x = in_dtype(x, halves, steps)
         for direction in range(operator.directions):
             place = layer * operator.directions + direction
             width = operator.output_size
@@ -109,11 +118,26 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Run:
             first = tuple(None if state is None else state[place] for state in operands[1 : 1 + operator.states])
             last = tuple(result[place] for result in tensors.results[1:])
             steps.append(_bind_layer(operator, weights[place], x, part, first, last, _Kept.of(saved, place), direction))
+        if target is not kept:
+            steps.append(_copy(target, kept))
         x = target
         if inner and masks:
             x = there(saved.of("dropped", layer))
-            steps.append(_multiply(target, masks[layer], x))
+            steps.append(_multiply(kept, masks[layer], x))
     return _all(steps)
+
+
+def in_dtype(tensor: Tensor, dtype: torch.dtype, steps: list[Run]) -> Tensor:
+    """A tensor in another dtype, to which steps copy it; itself where it is of that."""
+    if tensor.dtype == dtype:
+        return tensor
+    made = torch.empty_like(tensor, dtype=dtype)
+    steps.append(_copy(tensor, made))
+    return made
+
+
+def _copy(source: Tensor, target: Tensor) -> Run:
+    return lambda: target.copy_(source)  # type: ignore[return-value]
 
 
 def _all(steps: Sequence[Run]) -> Run:
@@ -160,7 +184,7 @@ def _bias(operator: Recurrent | RecurrentCell, biases: tuple[Tensor | None, ...]
     inputs, states = (there(bias) for bias in biases)
     width = operator.hidden_size
     if operator.mode == "lstm":
-        torch.add(inputs, states, out=target)
+        torch.add(inputs.to(target.dtype), states, out=target)
         return
     target[:width].copy_(inputs[2 * width :])
     torch.add(inputs[: 2 * width], states[: 2 * width], out=target[width : 3 * width])
@@ -188,6 +212,9 @@ def bind_input_gates(operator: Recurrent | RecurrentCell, weights: Weights, x: T
         for (target, matrix, own), (part, _, _) in zip(targets, parts, strict=True):
             if target is None:
                 part.copy_(torch.addmm(own, rows, matrix).view(part.shape))
+            elif rows.dtype != target.dtype:
+                target.copy_(own)
+                bind_product(rows, matrix, target, adds=True)()
             else:
                 torch.addmm(own, rows, matrix, out=target)
         if last is not None:
@@ -216,12 +243,14 @@ def _bind_layer(
 ) -> Run:
     """One direction of a layer, all steps."""
     width, gates, kernels = operator.hidden_size, kept.gates, gates_of(x)
-    start = [x.new_zeros(x.shape[1], out.shape[2])] if first[0] is None else [first[0]]
+    entering = list[Run]()
+    start = [x.new_zeros(x.shape[1], out.shape[2]) if first[0] is None else in_dtype(first[0], out.dtype, entering)]
     if operator.states == 2:
-        start.append(x.new_zeros(x.shape[1], width) if first[1] is None else first[1])
+        zeros = first[1] is None
+        start.append(gates.new_zeros(x.shape[1], width) if zeros else in_dtype(there(first[1]), gates.dtype, entering))
     matrix, projected = there(weights.hh).t(), None if weights.hr is None else weights.hr.t()
     columns = slice(width, None) if operator.mode == "gru" else slice(None)
-    hidden, cell, steps = start[0], start[-1], list[tuple[Tensor, Tensor, Run, Run | None]]()
+    hidden, cell, steps = start[0], start[-1], list[tuple[Callable[[Tensor], object], Run, Run | None]]()
     for at in in_order(len(gates), direction):
         whole = out[at]
         entered, after = gates[at][:, columns], None
@@ -234,17 +263,19 @@ def _bind_layer(
             cell = cells[at]
             if projected is not None:
                 after = _product(full, projected, whole)
-        steps.append((entered, hidden, step, after))
+        steps.append((_adding(hidden, matrix, entered), step, after))
         hidden = whole
     begin, ends = bind_input_gates(operator, weights, x, gates), (hidden, cell)[: operator.states]
 
     lies_otherwise = _is_worth_transposing(there(weights.hh), samples=x.shape[1], steps=len(gates))
 
     def run() -> None:
+        for enter in entering:
+            enter()
         begin()
         factor = matrix.contiguous() if lies_otherwise else matrix
-        for entered, before, step, after in steps:
-            entered.addmm_(before, factor)
+        for enters, step, after in steps:
+            enters(factor)
             step()
             if after is not None:
                 after()
@@ -252,6 +283,14 @@ def _bind_layer(
             target.copy_(value)
 
     return run
+
+
+def _adding(before: Tensor, matrix: Tensor, entered: Tensor) -> Callable[[Tensor], object]:
+    """Adds what a state gives to the sums of a step; of halves by the matrix itself."""
+    if before.dtype == entered.dtype:
+        return partial(entered.addmm_, before)
+    wide = bind_product(before, matrix, entered, adds=True)
+    return lambda _: wide()
 
 
 def _is_worth_transposing(weight: Tensor, *, samples: int, steps: int) -> bool:
@@ -268,7 +307,8 @@ def _is_worth_transposing(weight: Tensor, *, samples: int, steps: int) -> bool:
 
     The copy of a matrix that does not fit the second cache costs more than it saves.
     """
-    return not weight.is_cuda and steps >= 8 and samples <= 64 and weight.numel() <= 1 << 20
+    alone = weight.dtype in (torch.float32, torch.float64) and not weight.is_cuda
+    return alone and steps >= 8 and samples <= 64 and weight.numel() <= 1 << 20
 
 
 def in_order(steps: int, direction: int) -> range:

@@ -153,6 +153,31 @@ def test_what_computes_on_halves_and_what_does_not(graph: mp.Graph) -> None:
     } == {"singles"}
 
 
+@pytest.mark.parametrize(
+    ("module", "wanted"),
+    [
+        (torch.nn.LSTM(4, 6, num_layers=2), "halves"),
+        (torch.nn.LSTM(4, 6, proj_size=3), "singles"),
+        (torch.nn.GRU(4, 6), "singles"),
+    ],
+)
+def test_an_lstm_multiplies_halves(module: torch.nn.Module, wanted: str) -> None:
+    class Last(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layers(x)[0]
+            return found.sum()
+
+    made = apply_semantics(mp.from_torch(Last(), (torch.randn(3, 2, 4),)), {"precision": "bf16"})
+    (operator,) = (node.operator for node in made.nodes if node.operator.name == "recurrent")
+    assert isinstance(operator, MixedPrecision)
+    assert arithmetic_of(operator, (lay((1,), HALF),)) == wanted
+    assert arithmetic_of(operator, (torch.empty(1),)) == "singles"
+
+
 def test_a_gradient_of_a_product_does_not_read_what_it_is_of(graph: mp.Graph) -> None:
     first = graph.node("first").operator
     assert isinstance(first, MixedPrecision)

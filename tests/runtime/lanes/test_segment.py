@@ -60,6 +60,12 @@ def test_an_event_of_another_device_begins_a_segment_too() -> None:
     assert [len(part.rows) for part in cut if isinstance(part, Segment)] == [1, 2]
 
 
+def test_a_step_that_others_wait_for_ends_a_segment_whatever_follows() -> None:
+    """Else they would wait for what follows too, which may wait for them."""
+    cut = cut_lane([step("a", told=1), step("b"), step("c", told=3), step("d", told=4)], capture)
+    assert [(len(part.rows), part.told) for part in cut if isinstance(part, Segment)] == [(1, 1), (2, 3), (1, 4)]
+
+
 def test_steps_run_once_and_are_captured_as_they_run_for_the_second_time() -> None:
     (segment,) = cut_lane([step("a"), step("b"), step("c", told=3)], capture)
     assert isinstance(segment, Segment)
@@ -117,5 +123,8 @@ def test_a_failure_belongs_to_the_step_whose_body_raised_it() -> None:
     with pytest.raises(ValueError, match="no good"):
         segment()
     assert (segment.row_of(broken), *map(list, map(segment.begun, (broken, None)))) == (1, [0, 1], [0, 1, 2])
+    named = RuntimeError("the device failed")
+    named.__cause__ = broken  # as a stream tells of it
+    assert (segment.row_of(named), list(segment.begun(named))) == (1, [0, 1])
     elsewhere = RuntimeError("of a kernel")
     assert (segment.row_of(elsewhere), list(segment.begun(elsewhere))) == (0, [0])
