@@ -153,7 +153,7 @@ class FragmentCache:
         with _ONE_AT_A_TIME:
             found = _HELD.get((self._near, key))
             if found is None:
-                found = _HELD[self._near, key] = analyse(key, self._near)
+                found = _HELD[self._near, key] = analyse(key, self._near, leaves=False)
         self._fragments[key] = found
         return found
 
@@ -165,12 +165,13 @@ def lower(program: Program, cache: FragmentCache, known: Collection[int] | None 
     Args:
         program: the launches of one step.
         cache: fragments of the machine; only what is new is analysed.
-        known: the memories whose pushes and folds of collectives somebody wants to know of: all rows are the same, but
-            nobody lists what other memories send each other in these, which grows with their square. None: all.
+        known: the memories of a rank that wants to know of its part: all rows and their order are the same, but nobody
+            lists what other memories use, wait for and send each other, but for a few neighbours'. None: all.
 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
     fragments = [cache.fragment(key) for key in program.keys(cache.machine)]
     regions = program.regions()
-    return ScheduleBuilder(cache.machine, program.launches, regions, fragments, program.rings, known).compose()
+    given = program.launches, regions, fragments, program.rings, known, program.lasting
+    return ScheduleBuilder(cache.machine, *given).compose()

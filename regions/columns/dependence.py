@@ -33,6 +33,7 @@ def analyse(
     past: History,
     kept: Storage,
     keeps: bool,  # noqa: FBT001
+    leaves: bool,  # noqa: FBT001
 ) -> tuple[Table, Table, Table, int, Column, Table, Boxes, bool]:
     """Analyse the uses of a region in one step.
 
@@ -46,6 +47,7 @@ def analyse(
         past: room for the record; where it or `kept` says afterwards that it is full, the answer is of no use.
         kept: room for the storage of all rows.
         keeps: whether that is asked for; without, the last three results are empty.
+        leaves: whether it is, too, what is valid after a step; without, that is empty.
 
     Returns:
         Movements; members of their groups; edges (node, node that waits) by ascending node, where node t < tasks is
@@ -77,7 +79,9 @@ def analyse(
     moves, members = past[0][:count].copy(), past[1][: past[7][MEMBERS]].copy()
     carried, left, waits = none, nowhere, False
     if keeps:
-        carried, (left, waits) = carry(given, past, kept, uses), _leaves(given, state)
+        carried, waits = carry(given, past, kept, uses), _waits(state)
+    if leaves:
+        left = _leaves(given, state)
     return moves, members, edges, sources, given[5], carried, left, waits
 
 
@@ -139,21 +143,26 @@ def _use(given: Given, state: State, past: History, kept: Storage, open_: Column
     _touch(given, past, first, last, privilege != READ)
 
 
+@leaf
+def _waits(state: State) -> bool:
+    """Whether contributions wait after the last use."""
+    for cell in range(len(state[1])):
+        if not bit_sets.is_empty(state[1], cell):
+            return True
+    return False
+
+
 @inner
-def _leaves(given: Given, state: State) -> tuple[Boxes, bool]:
-    """What is valid after the last use, labelled by memory; and whether contributions wait."""
-    hold, waiting = state[0], state[1]
-    waits = False
-    for cell in range(len(hold)):
-        waits |= not bit_sets.is_empty(waiting, cell)
-    table = np.empty((0, WIDTH), dtype=np.int64)
+def _leaves(given: Given, state: State) -> Boxes:
+    """What is valid after the last use, labelled by memory."""
+    hold, table = state[0], np.empty((0, WIDTH), dtype=np.int64)
     for memory in range(len(given[4])):
         labels = np.full(len(hold), NONE)
         for cell in range(len(hold)):
             if bit_sets.has(hold, cell, memory):
                 labels[cell] = memory
         table = np.concatenate((table, validity.pieces(given, labels)))
-    return table, waits
+    return table
 
 
 @leaf

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -71,12 +71,13 @@ class _Room(threading.local):
 _ROOM = _Room()
 
 
-def analyse(key: FragmentKey, hosts: tuple[int, ...]) -> Fragment | None:
+def analyse(key: FragmentKey, hosts: tuple[int, ...], *, leaves: bool = True) -> Fragment | None:
     """Analyse a region's uses; None if columns do not hold them, or they are to be refused.
 
     Args:
         key: the uses.
         hosts: the host of each memory.
+        leaves: whether it is found out at once what is valid after a step, or when somebody asks.
     """
     shape = _Shape.of(key, len(hosts))
     if shape is None or dependence.interferes(shape.uses, shape.tasks, shape.boxes):
@@ -84,14 +85,21 @@ def analyse(key: FragmentKey, hosts: tuple[int, ...]) -> Fragment | None:
     near = _near(hosts)
     while True:
         moves, _, edges, _, elements, carried, left, waits = dependence.analyse(
-            shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept, True
+            shape.layout, shape.home, shape.uses, shape.tasks, shape.boxes, near, _ROOM.past, _ROOM.kept, True, leaves
         )
         if not _ROOM.grow():
             break
     refused = waits or dependence.UNWRITTEN in moves[:, history.KIND].tolist()
     found = None if refused else _fragment(key, shape, moves, edges, carried, left, elements)
     _ROOM.shrink()
-    return found
+    if found is None or leaves:
+        return found
+    return replace(found, leave=partial(_leave_later, key, hosts))
+
+
+def _leave_later(key: FragmentKey, hosts: tuple[int, ...]) -> Validity:
+    """What is valid after a step, by another analysis: of steps of training nobody asks."""
+    return cast("Fragment", analyse(key, hosts)).leaves
 
 
 @lru_cache(maxsize=16)

@@ -134,6 +134,8 @@ class AnalysedUse:
 
 # Columns of placed uses; the low ends of a box follow, and then its high ends.
 POINT, COLOR, PROCESSOR, MEMORY, BOX = range(5)
+FEW = 4
+"""By so many uses others are told apart before all are compared."""
 
 
 @final
@@ -145,11 +147,10 @@ class PlacedUses(OnDemand[PlacedUse]):
         colors: the point of the launch domain of every task of the launch.
     """
 
-    __slots__ = ("_bytes", "_colors", "_made", "table")
+    __slots__ = ("_colors", "_made", "table")
 
     def __init__(self, table: Table, colors: Callable[[int], tuple[int, ...]]) -> None:
         self.table, self._colors = table, colors
-        self._bytes = table.tobytes()
         self._made: tuple[PlacedUse, ...] | None = None
 
     @classmethod
@@ -194,11 +195,11 @@ class PlacedUses(OnDemand[PlacedUse]):
         """Whether others are of the same tasks in the same places, and use the same boxes."""
         if not isinstance(other, PlacedUses):
             return False
-        return other is self or (self.table.shape == other.table.shape and self._bytes == other._bytes)
+        return other is self or np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
-        """By all columns."""
-        return hash(self._bytes)
+        """By how many there are, the first of them and the last: blocks of other sizes begin and end elsewhere."""
+        return hash((self.table.shape, self.table[:FEW].tobytes(), self.table[-1:].tobytes()))
 
 
 class Placing:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.regions.columns.adjacency import csr, gathered
 from maniple.runtime.analysis import fragment as columns
 from maniple.runtime.analysis.arrangement import arrange
 from maniple.runtime.analysis.fragment_kernels import count_items, place_items
+from maniple.runtime.analysis.fragment_part import has_to_do, members_of, neighbours, part_of
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
 from maniple.runtime.schedule.launch_columns import processors_of
@@ -18,7 +20,7 @@ from maniple.runtime.schedule.movement_plan import DIRECT, NAMES
 from maniple.runtime.schedule.network import Network
 from maniple.runtime.schedule.order import order
 from maniple.runtime.schedule.roofline import launches_ns
-from maniple.runtime.schedule.schedule import Pieces, RowKind, Schedule, csr
+from maniple.runtime.schedule.schedule import Pieces, RowKind, Schedule
 from maniple.runtime.schedule.space import JoinedSpaces
 from maniple.runtime.schedule.traffic import price
 from maniple.runtime.schedule.turns.rotation import touches
@@ -46,7 +48,8 @@ class _Placed:
         region: its number in the schedule.
         offset: the number of its first instance.
         spaces: the number of its first space.
-        rows: of its tasks, and then of its movements.
+        tasks: the numbers of those of its tasks that are listed; none: all.
+        rows: of all its tasks, and then of its movements.
         moves: the rows of its movements.
     """
 
@@ -54,6 +57,7 @@ class _Placed:
     region: int
     offset: int
     spaces: int
+    tasks: Column | None = None
     rows: Column = field(init=False)
     moves: Column = field(init=False)
 
@@ -67,7 +71,8 @@ class ScheduleBuilder:
         regions: the regions that it uses.
         fragments: one for each region, its uses in the order of the launches' requirements.
         rings: the regions that take turns with storage from run to run.
-        known: the memories whose pushes and folds of collectives are laid out, where fragments list blocks; none: all.
+        known: the memories of a rank, whose part of the schedule is laid out, where fragments list blocks; none: all.
+        lasting: ids of the regions whose valid instances outlive a run.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class ScheduleBuilder:
         fragments: Sequence[Fragment],
         rings: tuple[Ring, ...] = (),
         known: Collection[int] | None = None,
+        lasting: Collection[int] = (),
     ) -> None:
         self.machine, self.launches, self.regions, self._rings = machine, launches, regions, rings
         self._known = np.full(len(machine.memories), known is None)
@@ -86,14 +92,21 @@ class ScheduleBuilder:
         # A fragment that several regions share has its spaces once.
         self.network, self._analysed = Network.of(machine), tuple(fragments)
         self._prices: dict[tuple[int, int], Prices] = {}
-        fragments = self._arranged()
+        self._listed = np.full(len(machine.memories), fill_value=True)
+        # What takes turns with storage, and what was analysed use by use, is told of all memories.
+        if known is not None and not rings and all(fragment.blocks is not None for fragment in fragments):
+            outlives = [region.id in lasting for region in regions]
+            self._listed = self._known.copy()
+            self._listed[neighbours(machine, known, [*zip(fragments, self._sizes, outlives, strict=True)])] = True
+        fragments, chosen = self._arranged()
         different = {id(fragment): fragment for fragment in fragments}
         self._spaces = JoinedSpaces([fragment.spaces for fragment in different.values()])
         parts = {number: part for part, number in enumerate(different)}
         self._placed: list[_Placed] = []
         count = 0
         for number, fragment in enumerate(fragments):
-            self._placed.append(_Placed(fragment, number, count, self._spaces.starts[parts[id(fragment)]]))
+            spaces = self._spaces.starts[parts[id(fragment)]]
+            self._placed.append(_Placed(fragment, number, count, spaces, chosen[number]))
             count += len(fragment.instances)
         self._moving = [placed for placed in self._placed if len(placed.fragment.serves)]
         """Those that move something: of many regions of a step each task uses what the one before it left."""
@@ -102,18 +115,22 @@ class ScheduleBuilder:
         self._processors = [where[id(launch.points)] for launch in launches]
         self._starts = self._number_rows()
 
-    def _arranged(self) -> list[Fragment]:
-        """The fragments with their collectives by the plans that take least, one for all regions that share it."""
-        places = self.network.wires[7], self.network.wires[9]
-        found: dict[tuple[int, int], Fragment] = {}
+    def _arranged(self) -> tuple[list[Fragment], list[Column | None]]:
+        """The fragments with their collectives by the plans that take least, one for all regions that share it.
+
+        Of a part it is what the listed memories have to do with, and with each the numbers of the tasks that are left.
+        """
+        places, whole = (self.network.wires[7], self.network.wires[9]), bool(self._listed.all())
+        found: dict[tuple[int, int], tuple[Fragment, Column | None]] = {}
         keys = [(id(fragment), self._sizes[number]) for number, fragment in enumerate(self._analysed)]
         for number, key in enumerate(keys):
             if key not in found:
-                found[key] = fragment = self._analysed[number]
+                fragment = self._analysed[number]
                 if len(fragment.serves):
                     prices = self.prices(number)
-                    found[key] = arrange(fragment, prices.plans, prices.pieces, places, self._known)
-        return [found[key] for key in keys]
+                    fragment = arrange(fragment, prices.plans, prices.pieces, places, self._known)
+                found[key] = (fragment, None) if whole else part_of(fragment, self._listed)
+        return [found[key][0] for key in keys], [found[key][1] for key in keys]
 
     def compose(self) -> Schedule:
         """Lay out every row, translate the fragments' dependences to rows, and order them."""
@@ -130,11 +147,14 @@ class ScheduleBuilder:
             rows[0, at], rows[3, at], rows[4, at] = fragment.kinds, fragment.processors, placed.region
             rows[5, at] = fragment.elements * self._sizes[placed.region]
         pairs = self._pairs([placed.fragment.edges for placed in self._placed])
-        successors = csr(count, pairs)
         carried = self._pairs([placed.fragment.carried for placed in self._placed])
-        turns = self._turns(rows[3])
         # Turns say who goes first where several could; nobody waits for them: each processor runs its rows in order.
-        position, _ = self.order(csr(count, np.concatenate((pairs, turns))) if len(turns) else successors)
+        position, _ = self.order(gathered(count, np.concatenate((pairs, self._turns(rows[3])))))
+        access, transfer = self._accesses(count), self._transfers(count)
+        moves = [placed.moves for placed in self._placed]
+        if not self._listed.all():
+            taken = has_to_do(self.machine, self._listed, rows[3], access[0], transfer[0])
+            pairs, carried = (each[taken[each[:, 0]] & taken[each[:, 1]]] for each in (pairs, carried))
         schedule = Schedule(
             machine=self.machine,
             launches=tuple(self.launches),
@@ -147,16 +167,18 @@ class ScheduleBuilder:
             region=rows[4].copy(),
             bytes=rows[5].copy(),
             order=position,
-            successors=successors,
+            successors=csr(count, pairs),
             carried=csr(count, carried),
             rects=self._spaces,
-            access=self._accesses(count),
-            transfer=self._transfers(count),
+            access=access,
+            transfer=transfer,
             pieces=self._pieces(count),
             folds=self._folds(),
             plans=self._plans(),
             rings=self._rings,
             elsewhere=self._elsewhere(),
+            members=None if self._known.all() else members_of(count, zip(moves, self._analysed, strict=True)),
+            listed=None if self._listed.all() else frozenset(np.flatnonzero(self._listed).tolist()),
         )
         if not self._rings:
             return schedule
@@ -179,8 +201,7 @@ class ScheduleBuilder:
 
     def _number_rows(self) -> list[int]:
         """Give all rows their numbers; returns where those of each launch begin, and how many there are."""
-        index = {region.id: number for number, region in enumerate(self.regions)}
-        fragments = [placed.fragment for placed in self._placed]
+        index, fragments = {region.id: number for number, region in enumerate(self.regions)}, self._analysed
         uses = np.cumsum([0, *[fragment.uses for fragment in fragments]])
         # Movements ascend by the use that they serve.
         serves = _joined([fragment.serves + uses[number] for number, fragment in enumerate(fragments)])
@@ -202,15 +223,18 @@ class ScheduleBuilder:
         task_uses = _joined([f.tasks[:, columns.USE] + uses[number] for number, f in enumerate(fragments)])
         tasks = first[task_uses] + _joined([fragment.tasks[:, columns.POINT] for fragment in fragments])
         moves = moved[serves] + np.arange(len(serves)) - np.searchsorted(serves, serves)
-        self._tasks, self._slots = tasks, slots[task_uses]
+        listed: list[Column] = []
         at, behind = 0, 0
-        for placed in self._placed:
-            own, served = len(placed.fragment.tasks), len(placed.fragment.serves)
+        for placed, fragment in zip(self._placed, fragments, strict=True):
+            own, served = len(fragment.tasks), len(fragment.serves)
+            listed.append(at + (np.arange(own) if placed.tasks is None else placed.tasks))
             placed.moves = moves[behind : behind + served]
             placed.rows = tasks[at : at + own]
             at, behind = at + own, behind + served
         for placed in self._moving:
             placed.rows = np.concatenate((placed.rows, placed.moves))
+        chosen = _joined(listed)
+        self._tasks, self._slots = tasks[chosen], slots[task_uses[chosen]]
         return starts
 
     def _instances(self) -> Instances:

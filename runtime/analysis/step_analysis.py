@@ -37,18 +37,19 @@ __all__: list[str] = []
 MANY_USES = 32
 
 
-def analyse(key: FragmentKey, near: Callable[[int, int], int]) -> Fragment:
+def analyse(key: FragmentKey, near: Callable[[int, int], int], *, leaves: bool = True) -> Fragment:
     """Analyse a region's uses as a step that repeats.
 
     Args:
         key: the uses.
         near: how far memories are from one another.
+        leaves: whether somebody wants to know at once what is valid after a step.
 
     Raises:
         RequestError: interfering tasks, or a read before the first write.
     """
     if isinstance(near, HostDistance):
-        found = column_analysis.analyse(key, near.hosts)
+        found = column_analysis.analyse(key, near.hosts, leaves=leaves)
         if found is not None:
             return found
     return analyse_by_use(key, near)

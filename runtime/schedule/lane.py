@@ -134,12 +134,12 @@ class Layout:
         Those are the neighbours to whom single tiles of what is planned go: what one of them waits for tells that a
         tile has left. The share in a collective ends here with all tiles that go and come.
         """
-        machine, (starts, source, target, *_) = schedule.machine, schedule.transfer
+        machine, got, (starts, source, target, *_) = schedule.machine, Counter[int](), schedule.transfer
         sent = np.repeat(schedule.kind == RowKind.COPY, np.diff(starts)) & np.isin(source, sorted(self.planned))
         sizes = np.repeat(schedule.bytes, np.diff(starts))[sent].tolist()
-        got: Counter[int] = Counter()
         for memory, size in zip(schedule.instances.memory[target[sent]].tolist(), sizes, strict=True):
-            got[machine.memories[memory].rank] += size
+            if schedule.listed is None or memory in schedule.listed:
+                got[machine.memories[memory].rank] += size
         for memory in self.here:
             got.pop(machine.memories[memory].rank, None)
         found = sorted(got, key=lambda rank: (-got[rank], rank))[:MOST_NEIGHBOURS]

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from maniple.regions.columns.adjacency import csr as csr
 from maniple.regions.columns.storage import ADDS
 from maniple.regions.index_space import union
 from maniple.runtime.schedule.instance import Instance as Instance
@@ -166,31 +167,18 @@ def _kept(columns: tuple[Column, ...], kept: Flags) -> tuple[tuple[Column, ...],
     return (starts, *(column[kept] for column in columns[1:])), numbers
 
 
+def _between(taken: Flags, starts: Column, rows: Column) -> tuple[Column, Column]:
+    """Give columns behind starts by row with the rows alone that are taken, of those that are."""
+    stays = np.repeat(taken, np.diff(starts)) & taken[rows]
+    return np.concatenate(([0], np.cumsum(stays)))[starts], rows[stays]
+
+
 def _renumber(numbers: Column, first: Column, items: Column) -> Column:
     """Give new numbers of items of rows, of which each row has its first one somewhere; -1 stays."""
     found = np.full(len(items), -1, dtype=np.int64)
     some = items >= 0
     found[some] = numbers[(first + items)[some]]
     return found
-
-
-def csr(count: int, pairs: Sequence[tuple[int, int]] | np.ndarray[tuple[int, int], Any]) -> tuple[Column, Column]:
-    """Compress (row, value) pairs: the values of row i, ascending, are `values[starts[i]:starts[i + 1]]`.
-
-    Args:
-        count: how many rows there are.
-        pairs: in any order, also several times.
-    """
-    if not len(pairs):
-        return np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    table = np.asarray(pairs, dtype=np.int64)
-    width = int(table[:, 1].max()) + 1
-    both = table[:, 0] * width + table[:, 1]
-    both.sort()
-    both = both[np.concatenate(([True], both[1:] != both[:-1]))]
-    starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(both // width, minlength=count), out=starts[1:])
-    return starts, both % width
 
 
 @dataclass(frozen=True)
@@ -223,7 +211,9 @@ class Schedule:
         plans: the name of the movement plan of each collective that has another than direct, by row.
         rings: the regions that take turns with storage from run to run.
         elsewhere: of the part that some memories have in a schedule, the bytes that further instances take in each
-            memory: tiles of collectives between others, which are not listed. None: this is the whole.
+            memory: those of others, which are not listed. None: this is the whole.
+        members: of such a part, starts (by row) and memories that take part in each collective.
+        listed: of such a part, the memories of which it is told what is done there; none: all.
     """
 
     machine: Machine
@@ -247,6 +237,8 @@ class Schedule:
     plans: dict[int, str] = field(repr=False)
     rings: tuple[Ring, ...] = ()
     elsewhere: Column | None = None
+    members: tuple[Column, Column] | None = None
+    listed: frozenset[int] | None = None
 
     def __len__(self) -> int:
         """Count its rows."""
@@ -297,6 +289,8 @@ class Schedule:
         """Give the memories where a row runs: a processor's one, or every memory that takes part in a movement."""
         if self.processor[row] >= 0:
             return (self.machine.memory_of(int(self.processor[row])),)
+        if self.members is not None and self.members[0][row] < self.members[0][row + 1]:
+            return tuple(self.members[1][self.members[0][row] : self.members[0][row + 1]].tolist())
         (starts, source, target, *_), (first, used, *_) = self.transfer, self.access
         pushes, uses = slice(starts[row], starts[row + 1]), slice(first[row], first[row + 1])
         ends = np.concatenate((source[pushes], target[pushes], used[uses]))
@@ -316,12 +310,15 @@ class Schedule:
     def at(self, memories: Collection[int]) -> Schedule:
         """Give what a host with some memories has to know: all rows, but of these only what is done there.
 
-        A row uses what lies there, pushes what leaves or comes there, and folds what is folded there, numbered anew:
+        A row uses what lies there, pushes what leaves or comes there, and folds what is folded there, numbered anew;
+        and rows that are done there wait for each other:
 
             an all-reduce of     pushes                                    folds
             memories 0, 1, 2     0>1 1>2 2>0  0>2 1>0 2>1, and back        0, 1, 2
             at memory 0          0>1 2>0      0>2 1>0,     and back        0
         """
+        if self.listed is not None and self.listed.issubset(memories):
+            return self
         known = self._known(memories)
         held = known[self.instances.memory]
         access, _ = _kept(self.access, held[self.access[1]])
@@ -332,7 +329,9 @@ class Schedule:
         of_piece, of_push = (np.repeat(first[:-1], counts) for first in (self.pieces.columns[0], starts))
         found = [(folds, of_piece, feeds), (folds, of_piece, after), (pushes, of_push, follows)]
         transfer = (*transfer[:4], *(_renumber(*column)[stays] for column in found))
-        return replace(self, access=access, transfer=transfer, pieces=pieces)
+        taken = self.takes_part(memories)
+        pairs = {name: _between(taken, *getattr(self, name)) for name in ("successors", "carried")}
+        return replace(self, access=access, transfer=transfer, pieces=pieces, **pairs)
 
     def _known(self, memories: Collection[int]) -> Flags:
         known = np.zeros(len(self.machine.memories), dtype=np.bool_)

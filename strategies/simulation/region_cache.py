@@ -193,7 +193,7 @@ class RegionCache:
         boxes = np.concatenate([use.shape.boxes for use in uses])
         while True:
             moves, members, edges, sources, elements, *_ = analyse(
-                arranged, home, table, tasks, boxes, self._hosts, self._past, self._storage, False
+                arranged, home, table, tasks, boxes, self._hosts, self._past, self._storage, False, False
             )
             if not self._past[-1][FULL]:
                 break

@@ -18,7 +18,8 @@ import maniple as mp
 from maniple.models import model
 from maniple.operators.lowering.step_program import FragmentCache, lower
 from maniple.runtime.schedule import lane
-from maniple.runtime.schedule.schedule import Piece, Schedule, Transfer
+from maniple.runtime.schedule.memory.rank_instances import RankInstances
+from maniple.runtime.schedule.schedule import Piece, RowKind, Schedule, Transfer
 
 MACHINES = (
     mp.Machine.cpu(2, ranks=2),
@@ -89,12 +90,13 @@ def test_a_host_knows_of_every_row_what_is_done_there() -> None:
 
 
 def test_a_host_lowers_its_part_without_the_whole() -> None:
-    less = 0
+    less = spared = spared_edges = 0
     for label, graph, plan, machine in steps():
         made = program(graph, plan, machine)
         whole = lower(made, FragmentCache(machine))
         for memories in hosts_of(machine):
-            known, expected = lower(made, FragmentCache(machine), memories), whole.at(memories)
+            listed, expected = lower(made, FragmentCache(machine), memories), whole.at(memories)
+            known = listed.at(memories)
             for name in ("kind", "launch", "point", "processor", "region", "bytes", "order"):
                 assert (getattr(known, name) == getattr(expected, name)).all(), (label, name)
             for name in ("successors", "carried"):
@@ -103,9 +105,33 @@ def test_a_host_lowers_its_part_without_the_whole() -> None:
             assert (known.plans, known.folds) == (expected.plans, expected.folds), label
             assert known.memory_bytes() == whole.memory_bytes(), label
             assert (known.takes_part(memories) == expected.takes_part(memories)).all(), label
-            assert told(known.at(memories)) == told(expected), label
-            less += len(whole.transfer[1]) - len(known.transfer[1])
+            assert told(known) == told(expected), label
+            for row in np.flatnonzero(whole.kind > RowKind.COPY).tolist():
+                assert listed.memories(row) == whole.memories(row), (label, row)
+            less += len(whole.transfer[1]) - len(listed.transfer[1])
+            spared += len(whole.access[1]) - len(listed.access[1])
+            spared_edges += len(whole.successors[1]) - len(listed.successors[1])
     assert less, "what others push in collectives is not listed"
+    assert spared, "nor what they use"
+    assert spared_edges, "nor who of them waits for whom"
+
+
+def test_a_rank_lays_out_the_same_lanes_from_its_part_as_from_the_whole() -> None:
+    """Neighbours to whom single tiles go among them; instances have other numbers, and lie in the same places."""
+    looked_at = 0
+    for label, graph, plan, machine in steps():
+        made = program(graph, plan, machine)
+        whole = lower(made, FragmentCache(machine))
+        for rank in range(1 + machine.memories[-1].rank):
+            here, found = machine.memories_of(rank), []
+            for schedule in (lower(made, FragmentCache(machine), here), whole):
+                instances = RankInstances(schedule, here, made.lasting)
+                layout = lane.Layout(schedule, here, (), instances.temporary)
+                lanes, looked_at = layout.lanes(), looked_at + len(layout.ranks) - 1
+                sizes = {memory: place.size for memory, place in instances.plan(lanes.lifetimes).items()}
+                found.append((lanes.steps, lanes.lengths, lanes.engine, layout.ranks, sizes))
+            assert found[0] == found[1], (label, rank)
+    assert looked_at
 
 
 def told(schedule: Schedule) -> list[object]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
 from maniple.regions.logical_region import LogicalRegion
@@ -13,7 +10,7 @@ from maniple.regions.privilege import READ, WRITE_DISCARD
 from maniple.regions.rectangle import Rect
 from maniple.runtime.machine.machine import Machine
 from maniple.runtime.schedule.launch import Launch, Point, Requirement
-from maniple.runtime.schedule.schedule import RowKind, Schedule, csr
+from maniple.runtime.schedule.schedule import RowKind, Schedule
 
 WHOLE = Rect((0,), (6,))
 
@@ -65,18 +62,3 @@ def test_text_has_a_line_per_row_with_its_predecessors(schedule: Schedule) -> No
     assert [line.rpartition("<- ")[2] for line in lines] == ["1'", "0 2'", "1"]
     assert "16 B" in lines[1]
     assert "m0,m1" in lines[1]
-
-
-def test_csr_of_nothing() -> None:
-    starts, values = csr(3, [])
-    assert starts.tolist() == [0, 0, 0, 0]
-    assert values.tolist() == []
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=30))
-def test_csr_gives_the_values_of_every_row_once_and_ascending(pairs: list[tuple[int, int]]) -> None:
-    starts, values = csr(5, pairs)
-    assert values.dtype == np.int64
-    for row in range(5):
-        wanted = sorted({value for owner, value in pairs if owner == row})
-        assert values[starts[row] : starts[row + 1]].tolist() == wanted
