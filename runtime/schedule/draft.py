@@ -161,7 +161,7 @@ def _movements(schedule: Schedule, rows: Column, moved: Moved, rank_of: Column, 
     every = 1 + int(moved.max(initial=0))
     # Where nobody knows of one end, what is known is that of the other.
     arrives = moved[place, got, 1]
-    told = np.unique((arrives * every + np.where(begins < 0, comes, begins))[comes >= 0])
+    told = np.unique(_told(moved, place[comes >= 0], sent[comes >= 0], got[comes >= 0]) @ (every, 1))
     waits = np.stack((told // every, told % every, 0 * told), axis=1)
     some = np.flatnonzero(wanted[source] | wanted[target])
     source, target, begins, comes, arrives = (column[some] for column in (source, target, begins, comes, arrives))
@@ -183,6 +183,23 @@ def _movements(schedule: Schedule, rows: Column, moved: Moved, rank_of: Column, 
     begins, ends = np.where(ranks[:, None] < 0, -1, moved[of_row[piece], ranks]).T
     folded = np.stack((instance, begins, begins, ends, ends), axis=1)[begins >= 0]
     return np.concatenate([uses[known], folded]), waits
+
+
+def _told(moved: Moved, place: Column, sent: Column, got: Column) -> Table:
+    """Give where tiles arrive and begin, once for all of one row that go from one rank to another: tiles are many.
+
+    Args:
+        moved: by row and rank where it starts and where it ends there.
+        place: of each tile the row.
+        sent: the rank that it leaves, or -1.
+        got: the rank to which it comes.
+    """
+    ranks = moved.shape[1]
+    seen = np.zeros((len(moved), ranks + 1, ranks), dtype=np.bool_)
+    seen[place, sent + 1, got] = True
+    place, sent, got = seen.nonzero()
+    begins = np.where(sent > 0, moved[place, sent - 1, 0], -1)
+    return np.stack((moved[place, got, 1], np.where(begins < 0, moved[place, got, 0], begins)), axis=1)
 
 
 def _items(starts: Column, rows: Column) -> tuple[Column, Column]:

@@ -89,7 +89,9 @@ def lifetimes(table: StepTable, instances: Collection[int]) -> Lifetimes:
         instances: which ones.
     """
     numbers = np.asarray(sorted(instances), np.int64)
-    used = table.uses[np.isin(table.uses[:, INSTANCE], numbers)]
+    wanted = np.zeros(1 + max(table.uses[:, INSTANCE].max(initial=0), numbers.max(initial=0)), dtype=np.bool_)
+    wanted[numbers] = True
+    used = table.uses[wanted[table.uses[:, INSTANCE]]]
     used = used[np.lexsort((used[:, BEGIN], used[:, INSTANCE]))]
     starts = np.searchsorted(used[:, INSTANCE], np.append(numbers, NEVER))
     if len(numbers) < 2:  # nothing takes turns
