@@ -28,7 +28,7 @@ def way(one: int, other: int, *, used: bool = True, rate: float = 1e8, ahead_s: 
     return {
         "from": "abcdef"[one], "to": "abcdef"[other], "pair": [one, other], "used": used,
         "address": f"10.{net}.0.{other + 1}", "leaves": f"10.{net}.0.{one + 1}",
-        "latency_s": 2e-5, "there": rate, "back": 2 * rate, "ahead_s": ahead_s,
+        "latency_s": 2e-5, "there": rate, "back": 2 * rate, "both": 1.5 * rate, "ahead_s": ahead_s,
     }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_the_rounds_of_four_hosts_are_those_that_are_drawn() -> None:
 def test_sound_hosts_have_no_next_step() -> None:
     found = findings({"hosts": [host(1), host(2)], "ways": [way(0, 1)]})
     assert all(one.ok and not one.next for one in found)
-    assert "20 us, 100.0 MB/s there, 200.0 MB/s back, by eth0" in [one.value for one in found]
+    assert "20 us, 100.0 MB/s there, 200.0 MB/s back, 150.0 MB/s each way at once, by eth0" in [one.value for one in found]
 
 
 def test_the_wrong_interface_is_named_with_the_right_one() -> None:
@@ -95,6 +95,6 @@ def test_the_machine_has_the_links_that_were_measured(tmp_path: Path) -> None:
     machine = Machine.load(tmp_path / "hosts.toml")
     assert [one.name for one in machine.hosts] == ["a", "b", "c"]
     assert {(one.source, one.target): one.bandwidth for one in machine.links} == {
-        (0, 1): 1e8, (1, 0): 2e8, (0, 2): 5e8, (2, 0): 1e9, (2, 1): 1e8, (1, 2): 2e8
+        (0, 1): 1e8, (1, 0): 1.5e8, (0, 2): 5e8, (2, 0): 7.5e8, (2, 1): 1e8, (1, 2): 1.5e8
     }  # fmt: skip
     assert {one.latency_s for one in machine.links} == {2e-5}

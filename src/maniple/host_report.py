@@ -45,6 +45,8 @@ def findings(survey: Survey) -> tuple[Finding, ...]:
 def build_machine(survey: Survey) -> Machine:
     """Give the machine of one rank on each host, whose links have the speeds that were measured.
 
+    A link carries what it has while as much goes the other way, for exchanges go both ways at once.
+
     Args:
         survey: what was found.
     """
@@ -61,8 +63,8 @@ def build_machine(survey: Survey) -> Machine:
         if way["used"] and "there" in way
         for one, other in [way["pair"]]
         for link in (
-            Link(one, other, way["latency_s"], way["there"]),
-            Link(other, one, way["latency_s"], way["back"]),
+            Link(one, other, way["latency_s"], min(way["there"], way["both"])),
+            Link(other, one, way["latency_s"], min(way["back"], way["both"])),
         )
     ]
     names = [host["host"] for host in hosts]
@@ -109,7 +111,7 @@ def _pair(way: dict[str, Any], hosts: list[dict[str, Any]], ways: list[dict[str,
         ]
     value = (
         f"{way['latency_s'] * 1e6:.0f} us, {_rate(way['there'])} there, {_rate(way['back'])} back, "
-        f"by {_name_way(way, one, other)}"
+        f"{_rate(way['both'])} each way at once, by {_name_way(way, one, other)}"
     )
     found = [Finding(name, value)]
     if abs(way["ahead_s"]) >= CLOCKS_S:

@@ -8,6 +8,7 @@ thread hears all callers, and who knows the nonce gets a thread of its own. Then
 echo     give back eight bytes, and this host's time
 take     read so many bytes, then say that they have come
 give     send so many bytes
+both     send so many bytes, and read as many meanwhile, then say that they have come
 =======  =========================================================
 """
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-ECHO, TAKE, GIVE = b"e", b"t", b"g"
+ECHO, TAKE, GIVE, BOTH = b"e", b"t", b"g", b"b"
 ECHOES = 100
 """How many times bytes go there and back for the latency."""
 SMALLEST, LARGEST = 1 << 16, 1 << 28
@@ -137,8 +138,11 @@ class Answerer:
                 elif what == TAKE:
                     _drain(connection, count, room)
                     connection.sendall(b".")
-                else:
+                elif what == GIVE:
                     _pour(connection, count, room)
+                else:
+                    _pour_and_drain(connection, count, room)
+                    connection.sendall(b".")
 
 
 @final
@@ -150,12 +154,14 @@ class Measured:
         latency_s: half of the median time there and back.
         there: bytes per second to the end that answers.
         back: bytes per second from it.
+        both: bytes per second each way while as many go the other way, as in an exchange.
         ahead_s: how far its clock is ahead.
     """
 
     latency_s: float
     there: float
     back: float
+    both: float
     ahead_s: float
 
 
@@ -208,11 +214,12 @@ def measure(connection: socket.socket, largest: int = LARGEST, clock: Callable[[
         trip = time.perf_counter_ns() - start
         trips.append((trip, theirs - before - trip / 2))
     latency = statistics.median(trip for trip, _ in trips) / 2e9
-    return Measured(latency, _rate(connection, TAKE, largest), _rate(connection, GIVE, largest), min(trips)[1] / 1e9)
+    rates = [_rate(connection, what, largest) for what in (TAKE, GIVE, BOTH)]
+    return Measured(latency, *rates, min(trips)[1] / 1e9)
 
 
 def _rate(connection: socket.socket, what: bytes, largest: int) -> float:
-    """Give the bytes per second of one direction, from the longest of transfers that grow."""
+    """Give the bytes per second of one direction, or of each at once, from the longest of transfers that grow."""
     room, count = bytearray(_CHUNK), SMALLEST
     while True:
         start = time.perf_counter()
@@ -220,8 +227,11 @@ def _rate(connection: socket.socket, what: bytes, largest: int) -> float:
         if what == TAKE:
             _pour(connection, count, room)
             receive(connection, 1)
-        else:
+        elif what == GIVE:
             _drain(connection, count, room)
+        else:
+            _pour_and_drain(connection, count, room)
+            receive(connection, 1)
         taken = time.perf_counter() - start
         if taken >= LONG_S or 2 * count > largest:
             return count / taken
@@ -262,3 +272,10 @@ def _pour(connection: socket.socket, count: int, room: bytearray) -> None:
         step = min(count, len(room))
         connection.sendall(view[:step])
         count -= step
+
+
+def _pour_and_drain(connection: socket.socket, count: int, room: bytearray) -> None:
+    pouring = threading.Thread(target=_pour, args=(connection, count, bytearray(_CHUNK)), daemon=True)
+    pouring.start()
+    _drain(connection, count, room)
+    pouring.join()
