@@ -47,7 +47,9 @@ def test_the_rounds_of_four_hosts_are_those_that_are_drawn() -> None:
 def test_sound_hosts_have_no_next_step() -> None:
     found = findings({"hosts": [host(1), host(2)], "ways": [way(0, 1)]})
     assert all(one.ok and not one.next for one in found)
-    assert "20 us, 100.0 MB/s there, 200.0 MB/s back, 150.0 MB/s each way at once, by eth0" in [one.value for one in found]
+    assert "20 us, 100.0 MB/s there, 200.0 MB/s back, 150.0 MB/s each way at once, by eth0" in [
+        one.value for one in found
+    ]
 
 
 def test_the_wrong_interface_is_named_with_the_right_one() -> None:

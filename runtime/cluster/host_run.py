@@ -25,7 +25,7 @@ from maniple.runtime.cluster.hosts import key as keys
 from maniple.runtime.cluster.local import LocalLauncher
 from maniple.runtime.cluster.log_folder import log_file, make_log_folder, read_tail, reports_file
 from maniple.runtime.cluster.meeting import host_name, terms
-from maniple.runtime.cluster.restarts.attempt import Attempt, persist
+from maniple.runtime.cluster.restarts.attempt import Attempt, persist, say
 from maniple.runtime.cluster.restarts.hosts_left import HostsLeft
 from maniple.runtime.cluster.roster import Roster, Seat
 from maniple.runtime.cluster.run import Setting, announce, attempt_folder, print_reports, start_ranks, tell
@@ -43,6 +43,8 @@ __all__: list[str] = []
 
 # How often a host looks for a key that the host of node 0 has not written yet.
 LOOK_S = 0.1
+TELL_S = 2.0
+"""A key that is not there for so long is told of; hosts that are started together have it sooner."""
 
 
 def lead(
@@ -216,7 +218,11 @@ def _await_key(source: str, seconds: float, meeting: Meeting) -> str:
         RunError: it is not there in time.
     """
     end = time.monotonic() + seconds
+    tell_at = min(end, time.monotonic() + TELL_S)
     while (token := keys.read(source)) is None:
+        if tell_at <= time.monotonic() < end:
+            say(f"waits up to {seconds:g} s for the key of the run at {meeting.endpoint}: {source} is not there yet")
+            tell_at = end
         if time.monotonic() >= end:
             raise RunError(
                 f"no key of the run at {meeting.endpoint}: {source} is not there after {seconds:g} s; start the run on "

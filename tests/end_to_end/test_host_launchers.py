@@ -137,24 +137,22 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize(
-    ("options", "variables", "commands"),
-    [
-        (("--hosts", HOSTS), {}, 2),
-        (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}, 1),
-        (("--launcher", f"mpi:{HOSTS}"), {}, 1),
-        (("--launcher", "ray"), {}, 1),
-    ],
-    ids=["ssh", "slurm", "mpi", "ray"],
-)
-def test_a_launcher_starts_one_agent_on_each_host(
-    pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str], commands: int
-) -> None:
+LAUNCHERS = {
+    "ssh": (("--hosts", HOSTS), {}),
+    "slurm": (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}),
+    "mpi": (("--launcher", f"mpi:{HOSTS}"), {}),
+    "ray": (("--launcher", "ray"), {}),
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launcher_starts_one_agent_on_each_host(pair: tuple[Host, Host], tmp_path: Path, launcher: str) -> None:
+    options, variables = LAUNCHERS[launcher]
     status, out, err = ended(started(pair, tmp_path, *options, STEPS, **variables))
     assert status == 0, err
     assert out.splitlines()[-1] == "rank 0 of 2 done"
     words = (tmp_path / "words").read_text().splitlines()
-    assert len(words) == commands
+    assert len(words) == (2 if launcher == "ssh" else 1)
     assert not re.search(r"[0-9a-f]{32}", "".join(words))  # the key is on no command line
 
 
@@ -162,8 +160,12 @@ def test_doctor_looks_at_hosts_through_a_launcher(pair: tuple[Host, Host], tmp_p
     check_look(*ended(started(pair, tmp_path, "--hosts", HOSTS, "--json", looks=True)))
 
 
-def test_what_a_rank_elsewhere_raises_is_the_status_of_the_run(pair: tuple[Host, Host], tmp_path: Path) -> None:
-    status, _, err = ended(started(pair, tmp_path, "--hosts", HOSTS, STEPS, "raise"))
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_what_a_rank_elsewhere_raises_is_the_status_of_the_run(
+    pair: tuple[Host, Host], tmp_path: Path, launcher: str
+) -> None:
+    options, variables = LAUNCHERS[launcher]
+    status, _, err = ended(started(pair, tmp_path, *options, STEPS, "raise", **variables))
     assert status == 1
     assert "error: node 1 (rank 1) on host beta raised ValueError: the batch is sour" in err
     assert "ValueError: the batch is sour" in err.partition("last lines of node 1 (rank 1) on host beta:")[2]
@@ -178,20 +180,12 @@ def test_a_host_that_cannot_be_reached_is_named(pair: tuple[Host, Host], tmp_pat
     assert "ssh: connect to host 10.77.0.9 port 22: No route to host" in err
 
 
-@pytest.mark.parametrize(
-    ("options", "variables"),
-    [
-        (("--launcher", "slurm"), {"SLURM_JOB_NODELIST": "10.77.0.[1-2]"}),
-        (("--launcher", f"mpi:{HOSTS}"), {}),
-        (("--launcher", "ray"), {}),
-    ],
-    ids=["slurm", "mpi", "ray"],
-)
+@pytest.mark.parametrize("launcher", ["slurm", "mpi", "ray"])
 def test_an_agent_that_ends_before_it_comes_is_named_at_once(
-    pair: tuple[Host, Host], tmp_path: Path, options: tuple[str, ...], variables: dict[str, str]
+    pair: tuple[Host, Host], tmp_path: Path, launcher: str
 ) -> None:
     """The program that started all agents goes on, as srun does; nobody waits for the join timeout."""
-    start = time.monotonic()
+    (options, variables), start = LAUNCHERS[launcher], time.monotonic()
     run = started(pair, tmp_path, "--join-timeout", "80", *options, STEPS, FAKE_BROKEN="10.77.0.2", **variables)
     status, _, err = ended(run)
     assert status == 1
@@ -209,12 +203,14 @@ def test_hosts_that_ray_does_not_give_end_the_run_with_what_was_asked_for(
     assert re.search(r"Ray gave no placement group of .*node:10.77.0.2.* within 60 s", err)
 
 
-def test_an_interrupt_of_the_launcher_ends_all_hosts(pair: tuple[Host, Host], tmp_path: Path) -> None:
-    launcher = started(pair, tmp_path, "--hosts", HOSTS, STEPS, "wait")
-    assert launcher.stdout is not None
-    pids = [int(word) for word in launcher.stdout.readline().split()[1:]]
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_an_interrupt_of_the_launcher_ends_all_hosts(pair: tuple[Host, Host], tmp_path: Path, launcher: str) -> None:
+    options, variables = LAUNCHERS[launcher]
+    run = started(pair, tmp_path, *options, STEPS, "wait", **variables)
+    assert run.stdout is not None
+    pids = [int(word) for word in run.stdout.readline().split()[1:]]
     assert len(pids) == 2
-    os.kill(launcher.pid, signal.SIGINT)
-    status, _, err = ended(launcher)
+    os.kill(run.pid, signal.SIGINT)
+    status, _, err = ended(run)
     assert status == 130, err
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

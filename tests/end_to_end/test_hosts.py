@@ -235,6 +235,37 @@ def test_the_key_of_a_killed_run_keeps_no_host_out_of_the_next(pair: tuple[Host,
     assert not stale.exists()
 
 
+AHEAD = """
+import time
+for _name, _unit in (("time", 1), ("time_ns", 10**9)):
+    setattr(time, _name, lambda real=getattr(time, _name), hour=3600 * _unit: real() + hour)
+"""
+
+
+@FORKED
+def test_clocks_an_hour_apart_change_nothing_and_are_told_by_doctor(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    """Nothing that ranks agree on is by the clocks of hosts; who reads logs side by side is told."""
+    (tmp_path / "ahead").mkdir()
+    (tmp_path / "ahead" / "sitecustomize.py").write_text(AHEAD, encoding="utf-8")
+    later = {"PYTHONPATH": ":".join([str(tmp_path / "ahead"), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    place = ["--nnodes", "2", "--head", HEAD, "--key", str(tmp_path / "key")]
+    run = [sys.executable, "-m", "maniple.cli", "run", "--cores", "1", *place, "--node-rank"]
+    processes = [pair[0].start(*run, "0", SCRIPT, "data_parallel", "4")]
+    processes.append(pair[1].start(*run, "1", SCRIPT, "data_parallel", "4", **later))
+    outcomes = [ended(process) for process in processes]
+    assert [status for status, _, _ in outcomes] == [0, 0], outcomes
+    assert (
+        json.loads(outcomes[0][1].splitlines()[-1])["losses"] == on_one_host(1, SCRIPT, "data_parallel", "4")["losses"]
+    )
+    look = [sys.executable, "-m", "maniple.cli", "doctor", *place, "--node-rank"]
+    looks = [pair[0].start(*look, "0", "--json"), pair[1].start(*look, "1", **later)]
+    (status, out, err), (_, _, _) = [ended(process) for process in looks]
+    assert status == 0, err
+    told = {one["name"]: one for one in json.loads(out)["findings"]}["clocks alpha - beta"]
+    assert re.fullmatch(r"that of beta is 3(599|600)\.\d s ahead of that of alpha", told["value"])
+    assert told["next"].startswith("set them by NTP")
+
+
 def test_two_hosts_of_one_address_are_refused_by_name(pair: tuple[Host, Host], tmp_path: Path) -> None:
     leading, following = begin((pair[0], pair[0]), tmp_path / "key", STEPS)
     outcomes = [ended(process) for process in (leading, following)]

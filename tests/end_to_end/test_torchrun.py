@@ -99,6 +99,28 @@ def test_a_rank_that_is_killed_is_named_and_nothing_is_left() -> None:
     assert nothing_is_left(before, pids(done.stdout))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_all_and_nothing_is_left(number: int) -> None:
+    before = companions()
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", STEPS, "wait"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    ranks = pids(run.stdout.readline())
+    run.send_signal(number)
+    run.communicate(timeout=60)
+    assert run.returncode != 0
+    assert nothing_is_left(before, ranks)
+
+
+def test_a_rank_that_is_stopped_is_named_and_nothing_is_left() -> None:
+    before = companions()
+    done = on_this_host(STEPS, "stop")
+    assert done.returncode == 1
+    stopped = r"error: node 0 \(rank 1\) has not answered for 5 s \(stopped or unreachable\)"
+    assert re.search(stopped, done.stderr), done.stderr
+    assert nothing_is_left(before, pids(done.stdout))
+
+
 def test_another_way_of_tiles_is_asked_for_by_a_variable_and_a_wrong_one_is_refused() -> None:
     done = on_this_host("-m", "maniple", MANIPLE_TRANSPORT="zmp", ranks=1)
     assert done.returncode == 1

@@ -55,7 +55,8 @@ def read_hostfile(path: Path) -> list[ListedHost]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"--hostfile {path}: {error}; name a text file of one host a line") from error
+        why = "it is no text" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise RequestError(f"--hostfile {path}: {why}; name a text file of one host a line") from error
     found = []
     for number, line in enumerate(lines, 1):
         where, told = f"--hostfile {path}, line {number}", line.partition("#")[0].strip()

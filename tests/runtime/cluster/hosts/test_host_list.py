@@ -49,8 +49,11 @@ def test_an_entry_that_is_no_host_is_refused(text: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"--hostfile .*none"):
+    with pytest.raises(RequestError, match=r"--hostfile .*none: No such file or directory; name a text file"):
         read_hostfile(tmp_path / "none")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match="it is no text; name a text file"):
+        read_hostfile(tmp_path / "bytes")
 
 
 def test_fewer_hosts_or_slots_than_asked_for_are_refused() -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from maniple.process.error import RequestError
+from maniple.process.error import RequestError, RunError
+from maniple.runtime.cluster import host_run
 from maniple.runtime.cluster.hosts import key
+from maniple.runtime.cluster.meeting import Meeting
 
 
 def test_a_key_lies_in_a_file_of_its_owner_alone_until_the_run_is_over(tmp_path: Path) -> None:
@@ -92,3 +94,16 @@ def test_the_default_file_has_the_name_of_where_hosts_meet() -> None:
 
 def test_each_key_is_fresh() -> None:
     assert len({key.mint() for _ in range(100)}) == 100
+
+
+def test_a_key_that_is_not_there_yet_is_told_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_run, "TELL_S", 0.0)
+    meeting = Meeting(1, "127.0.0.1", 29400, "127.0.0.1")
+    with pytest.raises(RunError, match=r"key is not there after 0.3 s; start the run on 127.0.0.1 with --node-rank 0"):
+        host_run._await_key(str(tmp_path / "key"), 0.3, meeting)
+    told = (
+        f"maniple: waits up to 0.3 s for the key of the run at 127.0.0.1:29400: {tmp_path / 'key'} is not there yet\n"
+    )
+    assert capsys.readouterr().err == told
