@@ -8,17 +8,19 @@ where a stage may end. Everything is simulated, so no figure depends on what els
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from unittest.mock import patch
 
 import click
 
 import maniple as mp
 from maniple.models import model
-from maniple.strategies.frontier import stage_search
+from maniple.strategies.frontier import arrangement, stage_search
+from maniple.strategies.frontier.arrangement import Arrangement
 from maniple.strategies.frontier.pareto import Pareto, rank_correlation
 from maniple.strategies.frontier.stage_border import StageBorder
-from maniple.strategies.frontier.stage_search import Arrangement, StageSearch
+from maniple.strategies.frontier.stage_search import StageSearch
+from maniple.strategies.frontier.stage_weight import StageWeight
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.simulation.simulation import Simulation
 
@@ -49,8 +51,11 @@ def whole(problem: Problem) -> Row:
 def pipelines(problem: Problem, *, crossing: bool) -> list[Row]:
     """The fastest pipeline of each arrangement."""
     graph, machine, rows = problem.graph, problem.machine, list[Row]()
-    free = patch.object(StageBorder, "added", lambda _self, own, _first: tuple(own))
-    with patch.object(stage_search, "MOST_CUTS", CUTS), nullcontext() if crossing else free:
+    with ExitStack() as patches:
+        for module in (arrangement, stage_search):
+            patches.enter_context(patch.object(module, "MOST_CUTS", CUTS))
+        for price in () if crossing else (StageBorder, StageWeight):
+            patches.enter_context(patch.object(price, "added", lambda _self, own, _first: tuple(own)))
         search = StageSearch(problem, (False,) * len(graph.nodes), 0.1, 2)
         for each in ARRANGEMENTS:
             if each.micro_batches > graph.batch:

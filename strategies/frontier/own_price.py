@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from maniple.strategies.optcnn.additive_cost import AdditiveCost
     from maniple.strategies.optcnn.home_table import HomeTable
     from maniple.strategies.optcnn.operator_movement import End
-    from maniple.strategies.optcnn.use_table import Mask
+    from maniple.strategies.optcnn.use_table import Mask, Pairs
 
     Term = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     Tabled = list[tuple[int, HomeTable | None]]
@@ -174,13 +174,14 @@ class OwnPrices:
             self._synchronised[key] = self.synchronised_ns(number, tensor, self.homes(number, tensor)[home])
         return self._synchronised[key]
 
-    def synchronised_ns(self, number: int, tensor: int, home: HomeTable) -> Rates:
+    def synchronised_ns(self, number: int, tensor: int, home: HomeTable, others: tuple[Pairs, ...] = ()) -> Rates:
         """By choice what a weight moves between where it lives and its user, and its update: this user's equal part.
 
         Args:
             number: the operator that uses it.
             tensor: the weight.
             home: where it lives under each choice.
+            others: the operator's processors with those that use the weight alike, and so on; all of it is one price.
         """
         node, tables = self._plan_free.nodes[number], self._tables
         value: End = ("value", "operand", node.operands.index(tensor))
@@ -190,7 +191,7 @@ class OwnPrices:
 
         def read_ns(*, forward: bool | None = None) -> Rates:
             found = np.zeros(tables.count(number))
-            for read in tables.cuts(number, value, forward=forward)[1]:
+            for read in tables.cuts(number, value, forward=forward, others=others)[1]:
                 found = found + tables.flows.between_ns(layout, lives, read)
             return found
 
@@ -199,7 +200,7 @@ class OwnPrices:
             total = np.where(
                 home.passing, (read_ns(forward=True) + read_ns(forward=False)) * self._turns.micro_batches, total
             )
-        given = tables.cuts(number, gradient)[0]
+        given = tables.cuts(number, gradient, others=others)[0]
         contributes = np.zeros(tables.count(number), dtype=bool)
         for form in tables.forms(number):
             contributes |= form.there & bool(form.of(gradient))

@@ -28,13 +28,14 @@ from maniple.process.inventory import available_cores
 from maniple.runtime.machine.machine import Machine
 from maniple.strategies.frontier.additive_model import Model, additive_model
 from maniple.strategies.frontier.algebra import reduce
+from maniple.strategies.frontier.arrangement import Arrangement, arrangements
 from maniple.strategies.frontier.cube import cube_splits
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import Solution, solve
 from maniple.strategies.frontier.homes import weight_plan
 from maniple.strategies.frontier.seam import recomputable
 from maniple.strategies.frontier.shared_weight import gap
-from maniple.strategies.frontier.stage_search import Arrangement, Staged, StageSearch, arrangements
+from maniple.strategies.frontier.stage_search import Staged, StageSearch
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint, undominated
 from maniple.strategies.interface.space import Choice, Space

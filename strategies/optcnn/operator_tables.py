@@ -16,7 +16,7 @@ import numpy as np
 from maniple.runtime.schedule.network import Column
 from maniple.strategies.optcnn.choice_table import Places, form_table
 from maniple.strategies.optcnn.split_table import SplitTable
-from maniple.strategies.optcnn.use_table import BoxLists, joined, made_and_read
+from maniple.strategies.optcnn.use_table import BoxLists, joined, made_and_read, repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from maniple.strategies.optcnn.flow import Flows, Layout
     from maniple.strategies.optcnn.operator_movement import End
     from maniple.strategies.optcnn.placed_operators import PlacedOperators
-    from maniple.strategies.optcnn.use_table import UseTable
+    from maniple.strategies.optcnn.use_table import Pairs, UseTable
     from maniple.strategies.simulation.operator_form import OperatorForm
     from maniple.strategies.timing.tables import Table
 
@@ -51,7 +51,7 @@ class OperatorTables:
         self._forms: dict[int, tuple[FormTable, ...]] = {}
         self._places: dict[int, Places] = {}
         self._splits: dict[int, SplitTable] = {}
-        self._cut: dict[tuple[int, End, bool | None], tuple[Column, list[Column]]] = {}
+        self._cut: dict[tuple[int, End, bool | None, tuple[Pairs, ...]], tuple[Column, list[Column]]] = {}
 
     def count(self, number: int) -> int:
         """How many choices an operator has."""
@@ -108,19 +108,23 @@ class OperatorTables:
             found |= form.there & reads
         return found
 
-    def cuts(self, number: int, end: End, *, forward: bool | None = None) -> tuple[Column, list[Column]]:
+    def cuts(
+        self, number: int, end: End, *, forward: bool | None = None, others: tuple[Pairs, ...] = ()
+    ) -> tuple[Column, list[Column]]:
         """How an operator cuts a region that it makes, and as each use reads it, choice by choice.
 
         Args:
             number: the operator.
             end: the region.
             forward: of which pass the uses are; None: of both.
+            others: its processors with those that use the region alike, and so on; see `repeated`.
         """
-        key = self.operators.plan_free.kind[number], end, forward
+        key = self.operators.plan_free.kind[number], end, forward, others
         if key not in self._cut:
             shape, made, read = self.operators.layout_at(number, end)[0], list[BoxLists](), list[Column]()
             for form in self.forms(number):
                 uses = form.of(end) if forward is None else form.at(end, forward=forward)
+                uses = [repeated(use, others) for use in uses] if others else uses
                 mine, tables = made_and_read(uses, self.count(number), self.operators.memory_of)
                 made.append(mine)
                 read += [self.flows.cut_all(shape, table) for table in tables]

@@ -12,7 +12,7 @@ What holds of one list (see `Flows.find_made_and_read`) is worked out for all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.network import Column
 
     Mask = npt.NDArray[np.bool_]
+    Pairs = tuple[tuple[int, int], ...]
     Hulls = npt.NDArray[np.int64]
     """[..., memory, (lows, highs)]; a hull without elements has highs of 0."""
 
@@ -93,6 +94,22 @@ def joined(lists: Sequence[BoxLists], count: int) -> BoxLists:
     order = np.argsort(owners, kind="stable")
     starts = np.sum([found.starts for found in lists], axis=0)
     return BoxLists(starts, np.concatenate([found.boxes for found in lists])[order])
+
+
+def repeated(use: UseTable, others: Sequence[Pairs]) -> UseTable:
+    """A use by more processors, which use the same.
+
+    Args:
+        use: the use.
+        others: each processor with the one that does as it does, and so on.
+    """
+    used = [use.used]
+    for pairs in others:
+        other = dict(pairs)
+        boxes = use.used.boxes.copy()
+        boxes[:, 0] = [other[processor] for processor in boxes[:, 0].tolist()]
+        used.append(BoxLists(use.used.starts, boxes))
+    return replace(use, used=joined(used, len(use.used.starts) - 1))
 
 
 def made_and_read(uses: Sequence[UseTable], count: int, memory_of: Column) -> tuple[BoxLists, list[BoxLists]]:

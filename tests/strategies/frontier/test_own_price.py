@@ -13,10 +13,11 @@ from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
 from maniple.strategies.frontier.additive_model import additive_model
+from maniple.strategies.frontier.arrangement import Arrangement
 from maniple.strategies.frontier.cube import cube_splits
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.own_price import OwnPrices, single_price
-from maniple.strategies.frontier.stage_search import Arrangement, StageSearch
+from maniple.strategies.frontier.stage_search import StageSearch
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.additive_cost import AdditiveCost

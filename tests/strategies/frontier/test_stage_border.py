@@ -1,4 +1,4 @@
-"""What crosses into a stage: never below its links' time, a shared weight by hand, and nearer to the simulation."""
+"""What crosses into a stage: never below its links' time, and nearer to the simulation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 import maniple as mp
 from maniple.models import model
 from maniple.regions.columns.boxes import HIGH, LOW
+from maniple.strategies.frontier.arrangement import Arrangement, cuts_of
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.pareto import Pareto, rank_correlation
 from maniple.strategies.frontier.stage_border import StageBorder, even_blocks
-from maniple.strategies.frontier.stage_search import Arrangement, Stage, Staged, StageSearch, cuts_of
+from maniple.strategies.frontier.stage_group import StageGroup
+from maniple.strategies.frontier.stage_search import Stage, Staged, StageSearch
+from maniple.strategies.frontier.stage_weight import StageWeight
 from maniple.strategies.frontier.weighted_sum import Found
 from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.home_table import SPREAD
@@ -35,22 +38,12 @@ def layers(count: int, batch: int, width: int) -> mp.Graph:
     return graph
 
 
-def tied(width: int) -> mp.Graph:
-    """Two layers of one weight, each of which a stage may begin with."""
-    graph = mp.Graph("tied")
-    x, y = graph.input("x", (8, width)), graph.input("y", (8,), dtype="int64")
-    weight = graph.parameter("weight", (width, width))
-    hidden = graph.relu(graph.linear(x, width, weight=weight))
-    graph.loss(graph.cross_entropy(graph.linear(hidden, width, weight=weight), y))
-    return graph
-
-
 def search_of(graph: mp.Graph, machine: mp.Machine) -> StageSearch:
     return StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.0, 1)
 
 
 def border_of(search: StageSearch, turns: Turns) -> StageBorder:
-    return search.border((SECOND, FIRST), turns)
+    return search.border(SECOND, FIRST, turns)
 
 
 @given(
@@ -85,28 +78,6 @@ def test_no_cut_costs_less_than_its_links_take(batch: int, width: int, parts: in
     np.testing.assert_allclose(half[1], ticks / 2, atol=1)
 
 
-def test_a_weight_of_both_stages_by_hand() -> None:
-    """A weight lives in quarters: whoever uses the whole gets two of the other stage's, each over a link of its own."""
-    width = 512
-    graph, machine = tied(width), mp.Machine.preset("p100x4")
-    search, turns = search_of(graph, machine), Turns(2, 3.0, 1)
-    terms = search.terms((2, 3), turns)
-    reader = next(node.id for node in graph.nodes[1:] if node.operator.name == "linear")
-    weight = next(tensor.id for tensor in graph.parameters if tensor.name == "weight")
-    size, ticks = border_of(search, turns).shared(reader, weight, 1)
-    whole, quarter = 4 * width**2, width**2
-    choices = terms.cost.operators.choices[reader]
-    by_samples = next(place for place, choice in enumerate(choices) if choice.degrees == (2, 1, 1))
-    alone = terms.prices.spread_ns(reader, [weight])[by_samples]
-    # Value and gradient, each a quarter over 18 GB/s and a latency; then four contributions of gradients are added up.
-    moved = 2 * quarter / 18e9 * 1e9
-    assert ticks[by_samples] + alone > moved
-    assert ticks[by_samples] + alone < 2 * moved
-    # Before, this stage had half of a value, of a gradient, and of half the states; now all of two, and a quarter's.
-    states = 1
-    assert size[by_samples] == 2 * whole + states * quarter - (2 * whole + states * whole // 2) // 2
-
-
 @pytest.mark.parametrize(("batch", "width", "name"), [(4096, 256, "p100x8"), (1024, 64, "k80x8")])
 def test_the_order_of_pipelines_is_nearer_to_the_simulated_one_than_without_borders(
     batch: int, width: int, name: str
@@ -125,7 +96,7 @@ def test_the_order_of_pipelines_is_nearer_to_the_simulated_one_than_without_bord
             chosen = tuple(draw.randrange(size) for size in mine.sizes)
             homes = (SPREAD,) * len(chosen)
             times.append(mine.total(chosen, homes)[1])
-            others.append(search.model(first, last, (group[0], ()), turns).total(chosen, homes)[1])
+            others.append(search.model(first, last, StageGroup(group.own), turns).total(chosen, homes)[1])
             stages.append((first, last, Found(0, 0, chosen, homes)))
         plan = search.plan(Staged(0, 0, arrangement, tuple(stages)), "drawn")
         simulated.append(Simulation(graph, machine, plan).makespan_ns)
@@ -156,5 +127,6 @@ def test_a_table_that_is_the_classifier_is_not_for_free_over_the_network(monkeyp
     simulated_s = Simulation(graph, machine, search.plan(fastest, "pareto")).makespan_ns / 1e9
     assert whole.step_s < simulated_s
     assert whole.model_s < fastest.ticks / 1e9
-    monkeypatch.setattr(StageBorder, "added", lambda _self, own, _first: tuple(own))
+    for crossing in (StageBorder, StageWeight):
+        monkeypatch.setattr(crossing, "added", lambda _self, own, _first: tuple(own))
     assert search_of(graph, machine).points(pipeline)[-1].ticks / 1e9 < whole.model_s

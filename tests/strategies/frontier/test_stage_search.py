@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -10,10 +10,12 @@ import pytest
 import maniple as mp
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.runtime.control.world import World
+from maniple.strategies.frontier.arrangement import Arrangement, cuts_of
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.pareto import Pareto
-from maniple.strategies.frontier.stage_search import Arrangement, Staged, StageSearch, arrangements, cuts_of
+from maniple.strategies.frontier.stage_group import StageGroup
+from maniple.strategies.frontier.stage_search import Pattern, Staged, StageSearch
 from maniple.strategies.frontier.weighted_sum import Found
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
@@ -39,39 +41,6 @@ def best(points: set[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
-def test_turns_are_the_table_of_the_docstring() -> None:
-    """Two stages, four micro-batches; gpipe holds all of them, in as many rounds."""
-    assert Arrangement(2, "1f1b", 4).turns() == (Turns(4, 5.0, 2), Turns(4, 5.0, 1))
-    assert Arrangement(2, "gpipe", 4).turns() == (Turns(4, 5.0, 4), Turns(4, 5.0, 4))
-    assert Arrangement(1, "1f1b", 4).turns() == (Turns(4, 4.0, 1),)
-    shorter = Arrangement(2, "zb_h1", 4).turns()
-    assert all(turns.rounds < 5.0 for turns in shorter)
-
-
-def test_what_the_model_cannot_tell_apart_is_compared_once() -> None:
-    found = arrangements(Problem(layers(), mp.Machine.preset("p100x4")))
-    assert {each.order for each in found if each.stages == 1} == {"1f1b"}
-    assert "gpipe" not in {each.order for each in found}
-    assert {(each.stages, each.micro_batches) for each in found} == {
-        (1, 2),
-        (1, 4),
-        *((s, m) for s in (2, 4) for m in (s, 2 * s, 4 * s) if m <= 8),
-    }
-
-
-def test_places_where_stages_may_end_are_as_many_as_stages_are_compared_with() -> None:
-    """Of sixteen layers, one takes nearly all the time: the places that are nearest to even shares are its two."""
-    graph = mp.Graph("uneven")
-    x, y = graph.input("x", (16, 8)), graph.input("y", (16,), dtype="int64")
-    for number in range(16):
-        x = graph.relu(graph.linear(x, 4096 if number == 8 else 8))
-    graph.loss(graph.cross_entropy(x, y))
-    problem = Problem(graph, mp.Machine.preset("p100x16"))
-    most = max(arrangements(problem), key=lambda each: each.stages)
-    assert most.stages == 8
-    assert StageSearch(problem, (False,) * len(graph.nodes), 0.01, 1).points(most)
-
-
 def test_what_only_one_sample_could_be_cut_by_stays_whole() -> None:
     """Positions joined with the samples: of a micro-batch of one they are the outermost dimension, of the batch not."""
     import torch
@@ -93,9 +62,43 @@ def test_what_only_one_sample_could_be_cut_by_stays_whole() -> None:
         search.plan(point, "pareto").validate(graph, machine)
 
 
-@pytest.mark.parametrize("arrangement", [Arrangement(2, "1f1b", 2), Arrangement(2, "1f1b", 4)])
-def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangement) -> None:
-    graph = layers(count=2)
+def tied(batch: int = 8, width: int = 512) -> mp.Graph:
+    """Five layers: the first, the third and the last have one weight, the second and the fourth another."""
+    graph = mp.Graph("tied")
+    x, y = graph.input("x", (batch, width)), graph.input("y", (batch,), dtype="int64")
+    both = [graph.parameter(name, (width, width)) for name in ("one", "other")]
+    for number in range(5):
+        x = graph.linear(x, width, weight=both[number % 2], bias=False)
+    graph.loss(graph.cross_entropy(x, y))
+    return graph
+
+
+def pattern_of(graph: mp.Graph, bounds: tuple[int, ...]) -> Pattern:
+    """What each stage shares with others, weight by weight."""
+    users = {
+        tensor.id: [n for n, node in enumerate(graph.nodes) if tensor.id in node.operands] for tensor in graph.lasting
+    }
+    stages = [range(first, last) for first, last in pairwise(bounds)]
+    return tuple(
+        frozenset(
+            weight
+            for weight, own in users.items()
+            if any(user in stage for user in own) and any(user not in stage for user in own)
+        )
+        for stage in stages
+    )
+
+
+@pytest.mark.parametrize(
+    ("graph", "arrangement"),
+    [
+        (layers(count=2), Arrangement(2, "1f1b", 2)),
+        (layers(count=2), Arrangement(2, "1f1b", 4)),
+        (tied(), Arrangement(4, "1f1b", 4)),
+    ],
+    ids=["two micro-batches", "four micro-batches", "shared weights"],
+)
+def test_the_frontier_is_that_of_all_cuts_and_assignments(graph: mp.Graph, arrangement: Arrangement) -> None:
     problem = Problem(graph, mp.Machine.preset("p100x4"))
     search = StageSearch(problem, (False,) * len(graph.nodes), 0.0, 1)
     found, turns = search.points(arrangement), arrangement.turns()
@@ -103,7 +106,7 @@ def test_the_frontier_is_that_of_all_cuts_and_assignments(arrangement: Arrangeme
     for cuts in combinations(cuts_of(graph), arrangement.stages - 1):
         bounds, cells = (0, *cuts, len(graph.nodes)), []
         for stage, own in enumerate(turns):
-            group = search.group(arrangement.stages, stage)
+            group = search.group(arrangement.stages, stage, pattern_of(graph, bounds))
             model = search.model(bounds[stage], bounds[stage + 1], group, own)
             # Of what has no weights all homes are the same.
             homes = [size.shape[1] if np.ptp(size, axis=1).any() else 1 for size, _ in model.own]
@@ -211,7 +214,7 @@ def test_homes_of_micro_batches_trade_what_is_sent_for_what_is_whole() -> None:
     search = StageSearch(Problem(graph, machine), (False,) * len(graph.nodes), 0.01, 1)
     turns = Turns(2, 2.0, 1)
     memory, ticks = (
-        axis[by_samples(graph.with_batch(4))[0]] for axis in search.model(0, 1, ((0, 1, 2, 3), ()), turns).own[0]
+        axis[by_samples(graph.with_batch(4))[0]] for axis in search.model(0, 1, StageGroup((0, 1, 2, 3)), turns).own[0]
     )
     whole = 4 * (12 * 12 + 12)
     # Value, sum of gradients and velocity: whole, or a quarter.
@@ -220,7 +223,7 @@ def test_homes_of_micro_batches_trade_what_is_sent_for_what_is_whole() -> None:
     assert ticks[SUMMED] > ticks[SPREAD]
     assert ticks[PASSING] - ticks[GATHERED] == ticks[SUMMED] - ticks[SPREAD]  # gradients go home twice
     assert ticks[GATHERED] > ticks[SPREAD]
-    assert search.model(0, 1, ((0, 1, 2, 3), ()), Turns(1, 2.0, 1)).own[0][0].shape[1] == HOMES
+    assert search.model(0, 1, StageGroup((0, 1, 2, 3)), Turns(1, 2.0, 1)).own[0][0].shape[1] == HOMES
 
 
 def test_a_search_with_stages_has_pipelines_among_its_models_points() -> None:
