@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph, Node
     from maniple.operators.lowering.launch_form import Slot
     from maniple.operators.lowering.step_program import Port
-    from maniple.operators.operator.scratchpad import Scratchpad, Scratchpads
     from maniple.operators.rules.rule import Tile
     from maniple.operators.rules.view import View
     from maniple.operators.training.loss_scale import LossScale
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.index_space import IndexSpace
-    from maniple.runtime.schedule.launch import Point
+    from maniple.runtime.storage.scratchpad import LaunchScratch, Scratchpad
 
 __all__: list[str] = []
 
@@ -45,22 +44,9 @@ class PureBinder:
         del point
         return ""
 
-
-@dataclass(frozen=True)
-class BodyPlace:
-    """Where the bodies of a launch run.
-
-    Args:
-        points: the tasks.
-        scratchpads: memory that bodies of one processor take turns with.
-    """
-
-    points: Sequence[Point]
-    scratchpads: Scratchpads
-
-    def scratchpad(self, point: int) -> Scratchpad:
-        """That of the processor that runs a task."""
-        return self.scratchpads.of(self.points[point].processor)
+    def pad(self, point: int) -> Scratchpad | None:
+        """The memory that the body shares with others: none."""
+        del point
 
 
 @dataclass(frozen=True)
@@ -99,7 +85,7 @@ class ForwardBinder(PureBinder):
         slots: what each view is to the operator.
         training: whether a training step runs, and no evaluation.
         checked: whether a NaN among the results is an error.
-        place: where the bodies run.
+        scratch: memory that bodies of one processor take turns with.
         looks: what they see otherwise than it lies.
     """
 
@@ -109,13 +95,17 @@ class ForwardBinder(PureBinder):
     slots: tuple[Slot, ...]
     training: bool
     checked: bool
-    place: BodyPlace | None = None
+    scratch: LaunchScratch | None = None
     looks: tuple[Look, ...] = ()
 
     def eager(self, point: int) -> str:
         """See ``PureBinder.eager``."""
         del point
         return "every result is looked at for the first NaN" if self.checked else ""
+
+    def pad(self, point: int) -> Scratchpad | None:
+        """See ``PureBinder.pad``."""
+        return None if self.scratch is None else self.scratch.pad(point)
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
@@ -134,8 +124,8 @@ class ForwardBinder(PureBinder):
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
-        pad = None if self.place is None else self.place.scratchpad(point)
-        context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream, pad)
+        scratch = None if self.scratch is None else self.scratch.pad(point).turn()
+        context = TileContext(self.tiles[point], extents, node.operator, cores, self.training, stream, scratch)
         body = node.operator.variant(views).bind_forward(context, ForwardTensors(operands, results, saved))
         if not self.checked:
             return body
@@ -160,7 +150,7 @@ class BackwardBinder(PureBinder):
         node: the operator.
         tiles: one per point.
         slots: what each view is to the operator.
-        place: where the bodies run.
+        scratch: memory that bodies of one processor take turns with.
         looks: what they see otherwise than it lies.
     """
 
@@ -168,8 +158,12 @@ class BackwardBinder(PureBinder):
     node: Node
     tiles: Sequence[Tile]
     slots: tuple[Slot, ...]
-    place: BodyPlace | None = None
+    scratch: LaunchScratch | None = None
     looks: tuple[Look, ...] = ()
+
+    def pad(self, point: int) -> Scratchpad | None:
+        """See ``PureBinder.pad``."""
+        return None if self.scratch is None else self.scratch.pad(point)
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views and its place."""
@@ -200,9 +194,9 @@ class BackwardBinder(PureBinder):
         clock = parts.get(("clock", 0))
         stream = None if clock is None else RandomStream.of(node.name, clock)
         extents = self.graph.bound(node).extents()
-        pad = None if self.place is None else self.place.scratchpad(point)
+        scratch = None if self.scratch is None else self.scratch.pad(point).turn()
         context = TileContext(
-            self.tiles[point], extents, node.operator, cores, training=True, stream=stream, scratchpad=pad
+            self.tiles[point], extents, node.operator, cores, training=True, stream=stream, scratch=scratch
         )
         tensors = BackwardTensors(
             tuple(parts.get(("result_gradient", place)) for place in results),
@@ -222,12 +216,17 @@ class UpdateBinder(PureBinder):
     Args:
         optimizer: the optimizer, as it is for the parameter.
         row: which of the step's numbers the parameter's group has; None where none enter.
-        scaled: where the bodies run, if the loss is scaled: then the scale and the number of skipped steps come last.
+        scaled: scratch memory of the bodies, if the loss is scaled: then the scale and the number of skipped steps
+            come last.
     """
 
     optimizer: AbstractOptimizer
     row: int | None = None
-    scaled: BodyPlace | None = None
+    scaled: LaunchScratch | None = None
+
+    def pad(self, point: int) -> Scratchpad | None:
+        """See ``PureBinder.pad``."""
+        return None if self.scaled is None else self.scaled.pad(point)
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views."""
@@ -242,7 +241,7 @@ class UpdateBinder(PureBinder):
         from maniple.operators.training.loss_scale import ScaledStep, bind_scaled_update
 
         return bind_scaled_update(
-            self.optimizer, block, ScaledStep(row, *numbers), cores, self.scaled.scratchpad(point)
+            self.optimizer, block, ScaledStep(row, *numbers), cores, self.scaled.pad(point).turn()
         )
 
     def parts(self, views: Sequence[torch.Tensor | None]) -> tuple[Block, torch.Tensor | None, list[torch.Tensor]]:

@@ -13,7 +13,6 @@ from maniple.operators.lowering.micro_batch import ALL
 from maniple.operators.lowering.operator_body import (
     AssignBinder,
     BackwardBinder,
-    BodyPlace,
     ForwardBinder,
     NormBinder,
     RescaleBinder,
@@ -28,6 +27,7 @@ from maniple.regions.privilege import READ, READ_WRITE, WRITE_DISCARD, Privilege
 from maniple.regions.rectangle import overlapping
 from maniple.runtime.schedule.launch import Launch, Requirement
 from maniple.runtime.schedule.launch_columns import Rects
+from maniple.runtime.storage.scratchpad import LaunchScratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.launch_form import LaunchForm, RequirementForm
     from maniple.operators.lowering.step_regions import AbstractRegions, StepRegions
     from maniple.operators.lowering.weight import Weight
-    from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.rules.task_placement import PlacedTasks
     from maniple.operators.rules.tile_table import TileTable
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.regions.rectangle import Rect
     from maniple.runtime.program.region_table import RegionTable
+    from maniple.runtime.storage.scratchpad import Scratchpads
 
 __all__: list[str] = []
 
@@ -96,10 +96,10 @@ class LaunchPattern:
         if part != self.part and isinstance(binder, ForwardBinder | BackwardBinder):
             here = binder.tiles.elsewhere(tiles) if isinstance(binder.tiles, Tiles) else binder.tiles
             if isinstance(binder, ForwardBinder):
-                how = binder.slots, binder.training, binder.checked, binder.place, binder.looks
+                how = binder.slots, binder.training, binder.checked, binder.scratch, binder.looks
                 binder = ForwardBinder(binder.graph, binder.node, here, *how)
             else:
-                binder = BackwardBinder(binder.graph, binder.node, here, binder.slots, binder.place, binder.looks)
+                binder = BackwardBinder(binder.graph, binder.node, here, binder.slots, binder.scratch, binder.looks)
         name = launch.name if part == ALL else f"{launch.name}#{part}"
         told = launch.flops, launch.kind, launch.provenance, launch.in_turn, launch.lag, launch.multiplies_in
         return Launch(name, launch.points, tuple(needs), binder, *told)
@@ -152,11 +152,11 @@ def launch_pattern(
         own.append(part != ALL and has_own(regions, need.region))
         moving.append(None if own[-1] else axis)
     flops = tile_flops(node.operator, placed.table)[0 if form.is_forward else 1][tasks.numbers] * form.share
-    place = BodyPlace(tasks.points, regions.scratchpads)
+    scratch = LaunchScratch(tasks.points, regions.scratchpads)
     binder = (
-        ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked, place)
+        ForwardBinder(graph, node, tasks.tiles, form.slots, training, checked, scratch)
         if form.is_forward
-        else BackwardBinder(graph, node, tasks.tiles, form.slots, place)
+        else BackwardBinder(graph, node, tasks.tiles, form.slots, scratch)
     )
     needs, operations, multiplies = tuple(requirements), tuple(flops.tolist()), node.operator.multiplies_in
     launch = Launch(
@@ -219,7 +219,7 @@ def update_launch(
         *numbers,
     )
     flops = tuple(float(own.work(rect.shape)) for rect in weight.rects)
-    scaled = BodyPlace(weight.points, scratchpads) if any(r.name == loss_scale.NAME for r in whole) else None
+    scaled = LaunchScratch(weight.points, scratchpads) if any(r.name == loss_scale.NAME for r in whole) else None
     binder = UpdateBinder(own, row if optimizer.enters else None, scaled)
     name = f"{weight.name}.update"
     return Launch(name, weight.points, requirements, binder, flops, "update", in_turn=in_turn)

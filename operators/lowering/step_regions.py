@@ -8,9 +8,9 @@ from maniple.operators.lowering.launch_form import SAVED_PLACES
 from maniple.operators.lowering.micro_batch import ALL, MicroBatches
 from maniple.operators.lowering.working_copy import COPY, PART, base_of, is_passing
 from maniple.operators.operator.operator import HALF_DTYPES
-from maniple.operators.operator.scratchpad import Scratchpads
 from maniple.operators.training import loss_scale
 from maniple.regions.rectangle import Rect
+from maniple.runtime.storage.scratchpad import Scratchpads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from maniple.operators.operator.host_memory import in_host_memory
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.operators.operator.recorded_pass import (
     HALVES,
@@ -99,7 +100,8 @@ def _bind_calls(
 ) -> Callable[[], None]:
     """The calls as one function, which torch compiles where the operator says so."""
     if not cast("TorchOperator", context.operator).is_compiled:
-        return bind_calls(calls, given, written)
+        on_host = all(in_host_memory(item.target) for item in written)
+        return bind_calls(calls, given, written, context.scratch if on_host else None)
     from maniple.operators.recording.inductor_tape import bind_compiled  # torch's compiler takes seconds to import
 
     return bind_compiled(calls, given, written, context.cores)

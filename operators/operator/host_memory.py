@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-_PLAIN = (Tensor, Parameter)
-
-
-def in_host_memory(tensor: Tensor) -> bool:
-    """Whether a tensor lies where the host computes: on no device, and on none that stands in for one."""
-    return type(tensor) in _PLAIN and tensor.device.type == "cpu"
+from maniple.runtime.storage.host_bytes import in_host_memory as in_host_memory
 
 
 def as_plain(tensor: Tensor) -> Tensor:

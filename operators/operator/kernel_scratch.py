@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import TYPE_CHECKING, final
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from maniple.runtime.storage.scratchpad import ScratchTurn
 
 Call = Callable[[], object]
 
@@ -48,50 +50,52 @@ class CallSequence:
         return run
 
 
-def in_matrix(tensor: Tensor, calls: CallSequence) -> Tensor:
+def in_matrix(tensor: Tensor, calls: CallSequence, turn: ScratchTurn) -> Tensor:
     """The tensor as a matrix of its last dimension: a view where its strides allow, else a copy made by ``calls``.
 
     Args:
         tensor: At least 2 dimensions.
         calls: Gets the copy, where one is needed.
+        turn: What the kernel has of scratch memory.
     """
     matrix = _flat_view(tensor)
     if matrix is not None:
         return matrix
-    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    scratch = turn.view(tensor.shape, tensor.dtype, tensor)
     calls.then(lambda: scratch.copy_(tensor))
     return scratch.view(-1, tensor.shape[-1])
 
 
-def out_matrix(tensor: Tensor, calls: CallSequence) -> Tensor:
+def out_matrix(tensor: Tensor, calls: CallSequence, turn: ScratchTurn) -> Tensor:
     """A matrix to write ``tensor`` through: a view where its strides allow, else scratch that ``calls`` copies out.
 
     Args:
         tensor: At least 2 dimensions.
         calls: Gets the copy, where one is needed; to be run after the matrix is written.
+        turn: What the kernel has of scratch memory.
     """
     matrix = _flat_view(tensor)
     if matrix is not None:
         return matrix
-    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    scratch = turn.view(tensor.shape, tensor.dtype, tensor)
     calls.then(lambda: tensor.copy_(scratch))
     return scratch.view(-1, tensor.shape[-1])
 
 
-def in_row(tensor: Tensor, calls: CallSequence) -> Tensor:
+def in_row(tensor: Tensor, calls: CallSequence, turn: ScratchTurn) -> Tensor:
     """The elements in one dimension: a view where the strides allow, else a copy made by ``calls``."""
     if tensor.is_contiguous():
         return tensor.view(-1)
-    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    scratch = turn.view(tensor.shape, tensor.dtype, tensor)
     calls.then(lambda: scratch.copy_(tensor))
     return scratch.view(-1)
 
 
-def out_row(tensor: Tensor, after: CallSequence) -> Tensor:
+def out_row(tensor: Tensor, after: CallSequence, turn: ScratchTurn) -> Tensor:
     """One dimension to write ``tensor`` through: a view where the strides allow, else scratch that ``after`` copies."""
     if tensor.is_contiguous():
         return tensor.view(-1)
-    scratch = torch.empty(tensor.shape, dtype=tensor.dtype)
+    scratch = turn.view(tensor.shape, tensor.dtype, tensor)
     after.then(lambda: tensor.copy_(scratch))
     return scratch.view(-1)
 

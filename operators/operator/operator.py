@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from maniple.operators.operator.builder import Tensor as Handle
     from maniple.operators.operator.composition import AbstractComposition
     from maniple.operators.operator.random_stream import RandomStream
-    from maniple.operators.operator.scratchpad import Scratchpad
     from maniple.operators.rules.view import Rearrangement
+    from maniple.runtime.storage.scratchpad import ScratchTurn
 
 FLOAT_DTYPES = ("float32", "float64")
 """What parameters and the operands of kernels may be."""
@@ -105,7 +105,7 @@ class TileContext:
         cores: The cores that the processor owns.
         training: Whether a training step runs, and no evaluation.
         stream: The random numbers of an operator that is ``random``; else None.
-        scratchpad: Memory that the bodies of the processor take turns with; None: a body takes some of its own.
+        scratch: What the body has, in its turn, of memory that those of the processor share; None: it takes its own.
     """
 
     tile: Tile
@@ -114,7 +114,7 @@ class TileContext:
     cores: int = 1
     training: bool = True
     stream: RandomStream | None = None
-    scratchpad: Scratchpad | None = None
+    scratch: ScratchTurn | None = None
 
     def extent(self, factor: str) -> int:
         """The whole extent of a factor."""

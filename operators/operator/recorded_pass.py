@@ -139,7 +139,7 @@ def recorded_pass(context: TileContext, layouts: Layouts, *, saving: bool = Fals
         layouts: of its tensors.
         saving: whether forward saves.
     """
-    return _recorded(replace(context, stream=None), layouts, saving)
+    return _recorded(replace(context, stream=None, scratch=None), layouts, saving)
 
 
 def does_save(context: TileContext, operands: Sequence[Tensor | None], results: Sequence[Tensor | None]) -> bool:
@@ -155,7 +155,7 @@ def does_save(context: TileContext, operands: Sequence[Tensor | None], results: 
     operator = cast("TorchOperator", context.operator)
     if not (operator.saves or operator.keeps):
         return False
-    placed = replace(context, stream=None, cores=1, training=True)
+    placed = replace(context, stream=None, cores=1, training=True, scratch=None)
     layouts = Layouts(_compact(operands), _compact(results), served_places(context, operands))
     return isinstance(_recorded(placed, layouts, saving=True), RecordedPass)
 

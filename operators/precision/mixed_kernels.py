@@ -16,10 +16,10 @@ from maniple.operators.operator import autograd_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.operators.operator.recorded_pass import HALVES
-from maniple.operators.operator.scratchpad import Scratchpad
 from maniple.operators.precision.arithmetic import Arithmetic, arithmetic_of, is_tape, unread
 from maniple.runtime.devices.multiplication import MULTIPLICATION
 from maniple.runtime.storage.copy_kernels import torch_dtype
+from maniple.runtime.storage.scratchpad import Scratchpad, ScratchTurn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,9 +74,9 @@ class _Exchange:
         self._wanted.append((tuple(tensor.shape), dtype))
         return len(self._wanted) - 1
 
-    def settle(self, pad: Scratchpad, near: Tensor) -> list[Tensor]:
+    def settle(self, turn: ScratchTurn, near: Tensor) -> list[Tensor]:
         """Take the memory: the views, by number."""
-        return pad.views(self._wanted, near) if self._wanted else []
+        return turn.views(self._wanted, near) if self._wanted else []
 
     def before(self, views: Sequence[Tensor], calls: CallSequence) -> None:
         """Add the copies of what is read."""
@@ -126,7 +126,7 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     # What torch makes is copied where it is wanted in any case.
     copied = mixed.inner.variant((*tensors.operands, *tensors.results)).bind_forward is autograd_kernel.bind_forward
     results = [tensor if copied else exchange.write(tensor) for tensor in tensors.results]
-    views = exchange.settle(context.scratchpad or Scratchpad(), tensors.results[0])
+    views = exchange.settle(context.scratch or Scratchpad().turn(), tensors.results[0])
     given = ForwardTensors(
         tuple(_there(each, views) for each in operands),
         tuple(cast("Tensor", _there(each, views)) for each in results),
@@ -160,7 +160,9 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         for place, tensor in enumerate(tensors.operands)
     ]
     results = [exchange.read(tensor, "") for tensor in tensors.results]
-    views = exchange.settle(context.scratchpad or Scratchpad(), next(each for each in everything if each is not None))
+    views = exchange.settle(
+        context.scratch or Scratchpad().turn(), next(each for each in everything if each is not None)
+    )
     given = BackwardTensors(
         tuple(_there(each, views) for each in arrived),
         tuple(_there(each, views) for each in operands),

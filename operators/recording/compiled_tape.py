@@ -8,19 +8,26 @@ being made somewhere else and copied:
     3  mm(2, 4)                           mm.out(y, w, out=z.t())       (5, the transpose of 3, is what is wanted)
     5  t(3)
     6  embedding_dense_backward(...)      the call, then a copy: torch has no variant that writes to given memory
+
+What is made on the way, and is large, lies in scratch memory where there is some, in places that are free again after
+the last call that reads what was there (`passing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import torch
 from torch import Tensor
 
+from maniple.operators.recording.passing_value import passing
 from maniple.operators.recording.tape import Call, Value, source_of
 from maniple.process import torch_internals
+
+if TYPE_CHECKING:
+    from maniple.runtime.storage.scratchpad import ScratchTurn
 
 __all__: list[str] = []
 
@@ -42,7 +49,10 @@ class Written:
 
 
 def bind_calls(
-    calls: Sequence[Call], given: Mapping[int, Callable[[], Tensor] | Tensor], written: Sequence[Written]
+    calls: Sequence[Call],
+    given: Mapping[int, Callable[[], Tensor] | Tensor],
+    written: Sequence[Written],
+    scratch: ScratchTurn | None = None,
 ) -> Callable[[], None]:
     """Give a function that makes the calls and writes what is wanted.
 
@@ -52,6 +62,7 @@ def bind_calls(
         calls: in order.
         given: the values that there are before, by number: a tensor, or what makes one whenever the function runs.
         written: the values wanted; none of their memory is that of a given one.
+        scratch: memory of the host for what is made on the way; None: torch gives it, and takes it back.
     """
     names: dict[str, object] = {}
     lines = ["def run():"]
@@ -62,6 +73,11 @@ def bind_calls(
             names[f"g{number}"] = value
             lines.append(f"    v{number} = g{number}()")
     placed = _places(calls, given, written)
+    if scratch is not None and written:
+        able = {
+            at for at, call in enumerate(calls) if placed.keys().isdisjoint(call.results) and _gives(calls, at, given)
+        }
+        placed |= passing(calls, able, [item.number for item in written], scratch, written[0].target)
     last = _last_reads(calls, [item.number for item in written])
     for at, call in enumerate(calls):
         lines += [f"    {line}" for line in _lines(at, call, placed, names, given)]
@@ -164,12 +180,26 @@ def _writes(
     alike = all(made is not None and (target.shape, target.dtype) == made[:2] for target, made in pairs)
     if not alike or out_variant(call, targets[0].device.type) is None:
         return False
-    # Of others torch does not look how what they read lies: native_batch_norm.out takes strided rows for dense ones.
-    anyhow = call.name in _ANYHOW or torch.Tag.pointwise in call.function.tags
-    return anyhow or (
-        all(target.is_contiguous() for target in targets)
-        and all(_is_dense(number, given, made) for number in call.reads())
-    )
+    return _is_anyhow(call) or (all(target.is_contiguous() for target in targets) and _reads_dense(call, given, made))
+
+
+def _is_anyhow(call: Call) -> bool:
+    """Whether torch looks how what a call reads and writes lies: native_batch_norm.out takes strided rows for dense."""
+    return call.name in _ANYHOW or torch.Tag.pointwise in call.function.tags
+
+
+def _reads_dense(call: Call, given: Mapping[int, Callable[[], Tensor] | Tensor], made: Mapping[int, Call]) -> bool:
+    return all(_is_dense(number, given, made) for number in call.reads())
+
+
+def _gives(calls: Sequence[Call], at: int, given: Mapping[int, Callable[[], Tensor] | Tensor]) -> bool:
+    """Whether a call of the host can write all that it makes to memory that lies as that did when it was recorded."""
+    call, made = calls[at], {number: call for call in calls for number in call.results if number is not None}
+    changed = {number for call in calls if call.changes is not None for number in (call.changes, *call.results)}
+    if call.is_view or call.name in _INVERSES or None in call.results or not changed.isdisjoint(call.results):
+        return False
+    dense = all(each is not None and _is_compact(each[0], each[2]) for each in call.made)
+    return dense and out_variant(call, "cpu") is not None and (_is_anyhow(call) or _reads_dense(call, given, made))
 
 
 def _is_dense(number: int, given: Mapping[int, Callable[[], Tensor] | Tensor], made: Mapping[int, Call]) -> bool:
@@ -181,7 +211,11 @@ def _is_dense(number: int, given: Mapping[int, Callable[[], Tensor] | Tensor], m
     if call is None:  # what makes it whenever the function runs
         return False
     layout = call.made[call.results.index(number)]
-    return layout is not None and torch.empty(layout[0], device="meta").stride() == layout[2]
+    return layout is not None and _is_compact(layout[0], layout[2])
+
+
+def _is_compact(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    return torch.empty(tuple(shape), device="meta").stride() == tuple(stride)
 
 
 def out_variant(call: Call, device: str) -> tuple[Callable[..., object], tuple[str, ...]] | None:

@@ -27,8 +27,8 @@ from maniple.process.error import RequestError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.operator.scratchpad import Scratchpad
     from maniple.operators.training.optimizer import AbstractOptimizer
+    from maniple.runtime.storage.scratchpad import ScratchTurn
 
 __all__: list[str] = []
 
@@ -142,7 +142,7 @@ def bind_scaled_update(
     block: tuple[Tensor, Tensor, tuple[Tensor, ...]],
     step: ScaledStep,
     cores: int,
-    scratchpad: Scratchpad,
+    scratch: ScratchTurn,
 ) -> Callable[[], None]:
     """An update that divides the gradient by the scale, and leaves everything as it is where a gradient overflowed.
 
@@ -151,7 +151,7 @@ def bind_scaled_update(
         block: its value, its gradient times the scale, and its states.
         step: see ``ScaledStep``.
         cores: the cores that the processor owns.
-        scratchpad: memory of the processor.
+        scratch: what it has, in its turn, of memory that the bodies of a processor share.
     """
     import torch
 
@@ -161,7 +161,7 @@ def bind_scaled_update(
     here, own = in_host_memory(gradient), (value, *states)
     # On a device nobody looks whether a gradient overflowed: the update is made, and taken back if one did.
     forms = [(tuple(each.shape), each.dtype) for each in (gradient, *(() if here else own))]
-    unscaled, *before = scratchpad.views(forms, gradient)
+    unscaled, *before = scratch.views(forms, gradient)
     row = None if step.row is None else step.row.clone()
     squares = None if optimizer.clip_norm is None else step.squares.clone()
     update = optimizer.bind_update(value, unscaled, states, cores, row, squares)

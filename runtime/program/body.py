@@ -68,6 +68,9 @@ class TaskBinder:
         values = any(not part.is_color and part.privilege is None for part in self.task.parameters)
         return "it is given values by the program" if values else ""
 
+    def pad(self, point: int) -> None:
+        """The memory that a body shares with others: a user's has none."""
+
     def signature(self, point: int) -> Hashable | None:
         """The body's function, which is not kept for it; compiled code allocates nothing that anybody hears of."""
         variant = self.bodies[point]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
+
 import torch
 
 from maniple.process import huge_pages
 
 __all__: list[str] = []
+
+
+def in_host_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies where the host computes: on no device, and on none that stands in for one."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
 
 
 def take(size: int, least: int = huge_pages.PAGE) -> torch.Tensor:
@@ -22,3 +29,14 @@ def take(size: int, least: int = huge_pages.PAGE) -> torch.Tensor:
         if pages is None:
             return torch.empty(size, dtype=torch.int8, device="cpu")
         return torch.frombuffer(pages, dtype=torch.int8, count=size)
+
+
+def reserve(size: int) -> torch.Tensor:
+    """Give addresses of bytes of the host's memory, of which those are taken, a page at a time, that are written.
+
+    Args:
+        size: how many.
+    """
+    with torch.inference_mode(mode=False):
+        addresses = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return torch.frombuffer(addresses, dtype=torch.uint8)

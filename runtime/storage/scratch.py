@@ -7,8 +7,8 @@ A body is measured once in each form of its arguments, by the allocator of its d
                 by a thread that ends, so that what it leaves lies in no heap of a step
 
 A processor runs one task at a time, so a memory must have room for the scratch of one task of each of its processors,
-the largest, and for all that bodies keep from when they are bound. Numbers are of the rank that measured them; ranks
-exchange them where they decide together.
+the largest, for the memory that its bodies take turns with (see `scratchpad`), and for all that each keeps from when it
+is bound. Numbers are of the rank that measured them; ranks exchange them where they decide together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -29,6 +29,7 @@ from maniple.runtime.schedule.accumulation import scratch_bytes
 from maniple.runtime.schedule.launch import Binder
 from maniple.runtime.schedule.schedule import RowKind
 from maniple.runtime.storage.copy_kernels import torch_dtype
+from maniple.runtime.storage.scratchpad import taken_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from maniple.runtime.devices.processor import Processor
     from maniple.runtime.schedule.launch import Launch
     from maniple.runtime.schedule.schedule import Schedule
+    from maniple.runtime.storage.scratchpad import Scratchpad
 
 __all__: list[str] = []
 
@@ -63,20 +65,26 @@ class Signed(Binder, Protocol):
         """What tells the body of a point from others; None if no allocator hears what it takes."""
         ...
 
+    def pad(self, point: int) -> Scratchpad | None:
+        """The memory that the body of a point takes turns with others with."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """What one body takes beside its instances.
 
     Args:
-        kept: bytes, from when it is bound.
+        kept: bytes of its own, from when it is bound.
         peak: bytes more while it runs, at most.
         source: `recorded` or `rehearsed`, or why it was not measured.
+        ends: what it has taken, as it was bound, of the scratchpad that it shares with others; see `Scratchpad.ends`.
     """
 
     kept: int
     peak: int
     source: str
+    ends: tuple[int, ...] = ()
 
 
 class ScratchTable:
@@ -142,6 +150,7 @@ class ScratchTable:
         kept: dict[int, int] = {}
         most: dict[int, Resident] = {}
         unknown: dict[int, list[Resident]] = {}
+        ends: dict[Processor, list[int]] = {}
         for row, processor in _tasks(schedule, processors):
             found = self.of(schedule, row, processor)
             if found is None:
@@ -149,6 +158,7 @@ class ScratchTable:
             memory = schedule.machine.memory_of(processor.id)
             resident = Resident(f"scratch of {schedule.label(row)} ({found.source})", found.peak)
             kept[memory] = kept.get(memory, 0) + found.kept
+            ends.setdefault(processor, []).extend(found.ends)
             if found.source not in MEASURED:
                 unknown.setdefault(memory, []).append(resident)
             elif found.peak > 0 and (processor.id not in most or found.peak > most[processor.id].size):
@@ -161,6 +171,10 @@ class ScratchTable:
         for memory, size in sorted(kept.items()):
             if size:
                 residents.setdefault(memory, []).append(Resident("scratch that bodies keep", size))
+        for processor, taken in sorted(ends.items(), key=lambda each: each[0].id):
+            if size := taken_bytes(taken, on_host=processor.device is None):
+                told = Resident(f"scratch that bodies of p{processor.id} take turns with", size)
+                residents.setdefault(schedule.machine.memory_of(processor.id), []).append(told)
         for number, resident in sorted(most.items()):
             residents.setdefault(schedule.machine.memory_of(number), []).append(resident)
         return residents
@@ -209,7 +223,7 @@ def _forms(schedule: Schedule, row: int) -> list[Form | None]:
 
 
 def _rehearse(
-    binder: Binder,
+    binder: Signed,
     point: int,
     processor: Processor,
     forms: Sequence[Form | None],
@@ -223,12 +237,17 @@ def _rehearse(
         calls: list[Callable[[], object]] = []
         try:
             blanks = [None if form is None else _blank(*form) for form in forms]
-            bound = watch_run(processor, lambda: calls.append(binder(point, blanks, processor.cores)))
-            run = watch_run(processor, calls[0])
-            if bound is None or run is None:
-                found.append(Scratch(0, 0, UNHEARD))
-            else:
-                found.append(Scratch(bound.kept, run.peak, "rehearsed"))
+            pad = binder.pad(point)
+            with nullcontext() if pad is None else pad.apart():
+                bound = watch_run(processor, lambda: calls.append(binder(point, blanks, processor.cores)))
+                run = watch_run(processor, calls.pop())
+                if bound is None or run is None:
+                    found.append(Scratch(0, 0, UNHEARD))
+                elif pad is None:
+                    found.append(Scratch(bound.kept, run.peak, "rehearsed"))
+                else:
+                    kept = max(0, bound.kept - pad.allocated)
+                    found.append(Scratch(kept, run.peak, "rehearsed", pad.ends))
         except Exception as error:  # noqa: BLE001  (blank values may be none that it takes)
             found.append(
                 Scratch(

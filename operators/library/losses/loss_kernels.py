@@ -14,9 +14,11 @@ from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.kernel_scratch import CallSequence, in_matrix, in_row, out_matrix, out_row
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
 from maniple.process.torch_internals import gradients_of
+from maniple.runtime.storage.scratchpad import Scratchpad
 
 if TYPE_CHECKING:
     from maniple.operators.library.losses.loss import CrossEntropy
+    from maniple.runtime.storage.scratchpad import ScratchTurn
 
 
 BindShare = Callable[[Tensor, Tensor, int, Tensor], Callable[[], object]]
@@ -31,22 +33,28 @@ class Read:
         operands: Of the operator.
         steps: Get the copies that the rows need.
         bind_share: Binds what a loss counts for in the mean.
+        turn: What the kernel has of scratch memory.
     """
 
     def __init__(
-        self, context: TileContext, operands: tuple[Tensor | None, ...], steps: CallSequence, bind_share: BindShare
+        self,
+        context: TileContext,
+        operands: tuple[Tensor | None, ...],
+        steps: CallSequence,
+        bind_share: BindShare,
+        turn: ScratchTurn,
     ) -> None:
         logits, labels, every, weights = operands
         if logits is None or labels is None:
             raise TypeError("cross_entropy: needs logits and labels")
         self.operator = cast("CrossEntropy", context.operator)
-        self.rows = in_matrix(logits.movedim(1, -1), steps)
-        self.labels = in_row(labels, steps)
+        self.rows = in_matrix(logits.movedim(1, -1), steps, turn)
+        self.labels = in_row(labels, steps, turn)
         classes = self.rows.shape[1]
-        self.weights = torch.ones(classes, dtype=logits.dtype) if weights is None else in_row(weights, steps)
+        self.weights = torch.ones(classes, dtype=logits.dtype) if weights is None else in_row(weights, steps, turn)
         self.share = torch.ones(1, dtype=torch.promote_types(logits.dtype, torch.float32))
         if every is not None:
-            ignored, batch = self.operator.ignore_index, in_row(every, steps)
+            ignored, batch = self.operator.ignore_index, in_row(every, steps, turn)
             steps.then(bind_share(batch, self.weights, ignored, self.share))
 
     def arrays(self) -> tuple[object, ...]:
@@ -83,17 +91,17 @@ def kernels_of(bind_share: BindShare, forward: Forward, backward: Backward) -> K
     """
 
     def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], None]:
-        steps, after = CallSequence(), CallSequence()
-        read = Read(context, tensors.operands, steps, bind_share)
-        logarithms = out_row(tensors.saved[0], after)
+        steps, after, turn = CallSequence(), CallSequence(), context.scratch or Scratchpad().turn()
+        read = Read(context, tensors.operands, steps, bind_share, turn)
+        logarithms = out_row(tensors.saved[0], after, turn)
         steps.then(forward(context, read, logarithms, tensors.results[0]))
         return steps.then(after).bind()
 
     def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[], None]:
         gradient, target = tensors.gradient(), tensors.target()
-        steps, after = CallSequence(), CallSequence()
-        read = Read(context, tensors.operands, steps, bind_share)
-        rows, logarithms = out_matrix(target.movedim(1, -1), after), in_row(tensors.saved[0], steps)
+        steps, after, turn = CallSequence(), CallSequence(), context.scratch or Scratchpad().turn()
+        read = Read(context, tensors.operands, steps, bind_share, turn)
+        rows, logarithms = out_matrix(target.movedim(1, -1), after, turn), in_row(tensors.saved[0], steps, turn)
         steps.then(backward(context, read, logarithms, gradient, rows))
         return steps.then(after).bind()
 

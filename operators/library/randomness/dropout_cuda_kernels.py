@@ -35,6 +35,7 @@ from maniple.runtime.devices.cuda_kernels import (
     load_four,
     store_four,
 )
+from maniple.runtime.storage.scratchpad import Scratchpad
 
 _MASK, _WORD = 0xFFFFFFFF, np.uint64(32)
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -158,8 +159,8 @@ def bind_dropout(
 
 def _bind(context: TileContext, source: Tensor, target: Tensor) -> Callable[[], None]:
     mask, shape, clock = drawn_of(context)
-    before, after = CallSequence(), CallSequence()
-    given, made = in_row(source, before), out_row(target, after)
+    before, after, turn = CallSequence(), CallSequence(), context.scratch or Scratchpad().turn()
+    given, made = in_row(source, before, turn), out_row(target, after, turn)
     rect = context.tile.result_rects[0]
     return before.then(bind_dropout(mask, shape, rect, clock, given, made, current_stream())).then(after).bind()
 

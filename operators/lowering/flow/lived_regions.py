@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from maniple.operators.lowering.micro_batch import MicroBatches
     from maniple.operators.lowering.step_regions import StepRegions
     from maniple.operators.lowering.weight import Weight
-    from maniple.operators.operator.scratchpad import Scratchpads
     from maniple.operators.training.optimizer import AbstractOptimizer
     from maniple.regions.logical_region import LogicalRegion
     from maniple.runtime.program.region_table import RegionTable
+    from maniple.runtime.storage.scratchpad import Scratchpads
 
 __all__: list[str] = []
 

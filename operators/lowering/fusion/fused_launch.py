@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from maniple.operators.graph.graph import Graph
     from maniple.runtime.schedule.launch import Point
+    from maniple.runtime.storage.scratchpad import Scratchpad
 
 __all__: list[str] = []
 
@@ -45,6 +46,10 @@ class FusedBinder(PureBinder):
 
     parts: tuple[UpdateBinder | AssignBinder, ...]
     slots: tuple[tuple[int, ...], ...]
+
+    def pad(self, point: int) -> Scratchpad | None:
+        """See ``PureBinder.pad``."""
+        return next((pad for part in self.parts if (pad := part.pad(point)) is not None), None)
 
     def signature(self, point: int) -> Hashable:
         """What the body is, apart from its views."""

@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import maniple as mp
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
-from maniple.operators.operator.scratchpad import Scratchpad
 from maniple.operators.precision.arithmetic import arithmetic_of, unread
 from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.torch_internals import schema_of
 from maniple.runtime.devices.null_tensor import NullTensor, inside
+from maniple.runtime.storage.scratchpad import Scratchpad
 
 HALF = torch.bfloat16
 
@@ -60,7 +60,7 @@ def bound(graph: mp.Graph, name: str, *, backward: bool = False, wanted: tuple[i
     node = next(node for node in graph.nodes if node.name == name)
     rule = graph.bound(node)
     tile = next(iter(rule.table((1,) * len(rule.factors)).tiles([0])))
-    context = TileContext(tile, rule.extents(), node.operator, scratchpad=Scratchpad())
+    context = TileContext(tile, rule.extents(), node.operator, scratch=Scratchpad().turn())
     tensors = graph.tensors
 
     def of(number: int | None, place: int) -> torch.Tensor | None:

@@ -13,13 +13,13 @@ from maniple.models import digits_cnn
 from maniple.operators.graph import graph_file
 from maniple.operators.lowering.precision import apply_semantics
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
-from maniple.operators.operator.scratchpad import ALIGNMENT, Scratchpad, Scratchpads
 from maniple.operators.precision import mixed_kernels
 from maniple.operators.precision.mixed_precision import MixedPrecision
 from maniple.process.error import RequestError
 from maniple.runtime.devices.multiplication import MULTIPLICATION
 from maniple.runtime.devices.null_tensor import NullTensor
 from maniple.runtime.execution.rank import RankRuntime
+from maniple.runtime.storage.scratchpad import Scratchpad
 from maniple.testing import local_worlds
 
 
@@ -35,7 +35,7 @@ def test_a_product_rounds_what_it_reads_and_what_it_gives() -> None:
     node, bound = graph.node("linear"), graph.bound(graph.node("linear"))
     assert isinstance(node.operator, MixedPrecision)
     tile = next(iter(bound.table((1,) * len(bound.factors)).tiles([0])))
-    context = TileContext(tile, bound.extents(), node.operator, scratchpad=Scratchpad())
+    context = TileContext(tile, bound.extents(), node.operator, scratch=Scratchpad().turn())
     x, weight, bias = torch.randn(6, 4), torch.randn(3, 4).bfloat16(), torch.randn(3).bfloat16()
     result = torch.empty(6, 3, dtype=torch.bfloat16)
     mixed_kernels.bind_forward(context, ForwardTensors((x, weight, bias), (result,)))()
@@ -121,22 +121,6 @@ def test_a_graph_without_products_is_refused_tf32() -> None:
     graph.loss(graph.cross_entropy(x, y))
     with pytest.raises(RequestError, match=r"graph 'none' has no product of float32; leave it out"):
         apply_semantics(graph, {"precision": "tf32"})
-
-
-def test_bodies_of_one_processor_take_turns_with_its_scratchpad() -> None:
-    """What any number of bodies take together is below four times what the largest needs."""
-    pads, near = Scratchpads(), torch.empty(0)
-    sizes = [100 * (1 + n) for n in range(60)]
-    for size in sizes:
-        one, two = pads.of(3).views([((size,), torch.float32), ((5,), torch.bfloat16)], near)
-        assert (one.shape, two.dtype) == ((size,), torch.bfloat16)
-        assert two.data_ptr() >= one.data_ptr() + one.nbytes
-        assert one.data_ptr() % ALIGNMENT == two.data_ptr() % ALIGNMENT
-    largest = max(sizes) * 4 + 2 * ALIGNMENT
-    assert largest <= pads.of(3).allocated + 2 * ALIGNMENT < 4 * largest
-    assert pads.of(4).allocated == 0
-    (empty,) = pads.of(3).views([((0, 7), torch.float32)], near)
-    assert empty.shape == (0, 7)
 
 
 @pytest.mark.parametrize("degree", [1, 2])

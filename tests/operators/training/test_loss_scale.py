@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.operators.operator.scratchpad import Scratchpad
 from maniple.operators.training.loss_scale import LossScale, ScaledStep, bind_rescale, bind_scaled_update
 from maniple.runtime.devices.null_tensor import NullTensor, inside
+from maniple.runtime.storage.scratchpad import Scratchpad
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -59,7 +59,7 @@ def test_an_update_divides_by_it_or_leaves_all_as_it_is(overflow: bool, near: bo
     before = [tensor.clone() for tensor in (parameter, mean, square)]
     own, given, *states = (lay(each, near) for each in (parameter, scaled, mean, square))
     with inside("device") if near else nullcontext():
-        bind_scaled_update(optimizer, (own, given, tuple(states)), step, 1, Scratchpad())()
+        bind_scaled_update(optimizer, (own, given, tuple(states)), step, 1, Scratchpad().turn())()
     for found, other in zip((parameter, mean, square), before if overflow else wanted, strict=True):
         assert torch.equal(found, other)
     assert row[0] == 5.0
