@@ -128,8 +128,6 @@ class CrossEntropy(AbstractOperator):
 
     def _chances(self, context: TileContext, x: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """For every sample, this tile's classes' part of ``sum q x``, and of ``sum q``."""
-        import torch
-
         from maniple.operators.operator.host_memory import in_host_memory
 
         classes, valid = context.extent("c"), labels != self.ignore_index
@@ -137,16 +135,38 @@ class CrossEntropy(AbstractOperator):
         here = in_host_memory(labels)
         if here and bool(wrong.any()):
             raise IndexError(f"a label is out of bounds: expected 0 to {classes - 1} or {self.ignore_index}")
+        find = self._smoothed if self.label_smoothing else self._labelled
+        chosen, shares = find(context, x, labels, weight, valid)
+        if not here:
+            chosen = chosen.masked_fill(wrong, nan)
+        return chosen, shares
+
+    def _labelled(
+        self, context: TileContext, x: Tensor, labels: Tensor, weight: Tensor | None, valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same where only the label's class has a chance: one logit of each sample is looked at."""
+        first, last = context.tile.range("c")
+        inside, place = valid & (labels >= first) & (labels < last), (labels - first).clamp(0, last - first - 1)
+        share = inside.to(x.dtype)
+        if weight is not None:
+            share = share * weight[place]
+        found = x.gather(1, place.unsqueeze(1)).squeeze(1)
+        return share * found.masked_fill(share == 0, 0), share  # a class that is ruled out has a logit of -inf
+
+    def _smoothed(
+        self, context: TileContext, x: Tensor, labels: Tensor, weight: Tensor | None, valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same where every class has one."""
+        import torch
+
         across = (1, -1, *(1,) * (x.ndim - 2))
         counted = valid.unsqueeze(1)
         hit = torch.arange(*context.tile.range("c")).view(across) == labels.unsqueeze(1)
-        share, spread = (hit & counted).to(x.dtype), counted.to(x.dtype) * (self.label_smoothing / classes)
+        share, spread = (hit & counted).to(x.dtype), counted.to(x.dtype) * (self.label_smoothing / context.extent("c"))
         if weight is not None:
             share, spread = share * weight.view(across), spread * weight.view(across)
         chances = (1 - self.label_smoothing) * share + spread
-        chosen = (chances * x.masked_fill(chances == 0, 0)).sum(1)  # a class that is ruled out has a logit of -inf
-        if not here:
-            chosen = chosen.masked_fill(wrong, nan)
+        chosen = (chances * x.masked_fill(chances == 0, 0)).sum(1)
         return chosen, chances.expand_as(x).sum(1)
 
     def kernels(self) -> Kernels:
