@@ -5,6 +5,7 @@
     python benchmarks/frontier_truth.py --print --time     also times their steps: on an otherwise idle machine
     python benchmarks/frontier_truth.py --ends --time      the leanest point, the knee and the fastest, of each model's
                                                            frontier with recomputation: an idle machine
+    python benchmarks/frontier_truth.py --ends --time --costs measured      the same by times that were measured
 
 Of each model five plans for two ranks of one processor: the frontier's, then those of named strategies, then random
 ones, each once. Predicted is `peak_memory_bytes`, as a frontier's points have it: the runtime's own plan of the
@@ -95,9 +96,11 @@ def plans_of(graph: mp.Graph, machine: mp.Machine) -> list[tuple[str, mp.Plan]]:
     return found[:PLANS]
 
 
-def ends_of(graph: mp.Graph, machine: mp.Machine) -> list[tuple[str, mp.Plan]]:
+def ends_of(graph: mp.Graph, machine: mp.Machine, costs: str) -> list[tuple[str, mp.Plan]]:
     """The leanest point, the knee and the fastest one of a frontier with recomputation; where two are one, once."""
-    found = mp.search(graph, machine, strategy="pareto", objective="pareto", optimizer=OPTIMIZER, space=["recompute"])
+    found = mp.search(
+        *(graph, machine), strategy="pareto", objective="pareto", optimizer=OPTIMIZER, space=["recompute"], costs=costs
+    )
     named = [("leanest", found.points[0].plan), ("knee", found.knee()), ("fastest", found.points[-1].plan)]
     return [(name, plan) for at, (name, plan) in enumerate(named) if plan not in [other for _, other in named[:at]]]
 
@@ -122,11 +125,11 @@ def side(name: str, plan: mp.Plan | None, target: Path) -> None:
         target.write_text(json.dumps([taken, most, statistics.median(seconds)]))
 
 
-def measure(name: str, machine: mp.Machine, *, ends: bool) -> list[Measured]:
+def measure(name: str, machine: mp.Machine, *, ends: bool, costs: str) -> list[Measured]:
     """Measure the plans of a model."""
     graph = graph_of(case_of(name), small=False)
     rows = []
-    for strategy, plan in (ends_of if ends else plans_of)(graph, machine):
+    for strategy, plan in ends_of(graph, machine, costs) if ends else plans_of(graph, machine):
         simulation = Simulation(graph, machine, plan, optimizer=OPTIMIZER)
         predicted = max(simulation.allocated_bytes() or ())
         with tempfile.TemporaryDirectory() as folder:
@@ -136,9 +139,9 @@ def measure(name: str, machine: mp.Machine, *, ends: bool) -> list[Measured]:
             launch = [sys.executable, "-m", "maniple.cli", "run", "--ranks-per-node", "2", "--cores", "1"]
             subprocess.run([*launch, *own], check=True, stdout=subprocess.DEVNULL)
             taken, most, measured_s = json.loads(target.read_text())
-        found = Measured(
-            name, strategy, predicted, taken - predicted, most, simulation.makespan_ns / 1e9, float(measured_s)
-        )
+        # A frontier says of its points what they take by the costs that it was searched by.
+        simulated_s = simulation.makespan_ns / 1e9 if plan.predicted is None else plan.predicted.step_s
+        found = Measured(name, strategy, predicted, taken - predicted, most, simulated_s, float(measured_s))
         rows.append(found)
         print(line(found, timed=True), flush=True)
     return rows
@@ -185,17 +188,25 @@ def summary(rows: list[Measured], *, timed: bool) -> str:
 @click.option("--print", "alone", is_flag=True, help="print the rows and leave the page as it is")
 @click.option("--time", "timed", is_flag=True, help="also time steps; the machine must be idle")
 @click.option("--ends", is_flag=True, help="three points of each frontier; prints, and leaves the page as it is")
+@click.option("--costs", default="analytic", help="by what the frontiers of --ends are searched")
 @click.option("--side", "plan_file", hidden=True, help="be one rank, under the plan of this file")
 @click.option("--target", hidden=True, help="where that tells what it found")
 def main(
-    names: tuple[str, ...], plan_file: str | None, target: str | None, *, alone: bool, timed: bool, ends: bool
+    names: tuple[str, ...],
+    costs: str,
+    plan_file: str | None,
+    target: str | None,
+    *,
+    alone: bool,
+    timed: bool,
+    ends: bool,
 ) -> None:
     """Measure, and write the table between its marks on the page."""
     if plan_file is not None and target is not None:
         side(names[0], mp.Plan.load(plan_file), Path(target))
         return
     machine = run_on_worlds(local_worlds(2), host_machine)[0]
-    rows = [row for name in names or INPUTS for row in measure(name, machine, ends=ends)]
+    rows = [row for name in names or INPUTS for row in measure(name, machine, ends=ends, costs=costs)]
     table = "\n".join([head(timed=timed), *(line(row, timed=timed) for row in rows), "", summary(rows, timed=timed)])
     print(table)
     if not alone and not ends and not names:

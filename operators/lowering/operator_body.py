@@ -47,6 +47,7 @@ class PureBinder:
     def pad(self, point: int) -> Scratchpad | None:
         """The memory that the body shares with others: none."""
         del point
+        return None
 
 
 @dataclass(frozen=True)

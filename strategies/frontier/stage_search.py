@@ -183,7 +183,7 @@ class StageSearch:
         places, whole = cuts_of(self._problem.graph), len(self._problem.graph.nodes)
         if len(places) > MOST_CUTS:
             everyone = tuple(range(len(self._problem.machine.processors)))
-            terms = self.terms(*self._alike.first(everyone), Turns())
+            terms = self.terms(self._alike.first(everyone)[0], Turns())
             spent = [0, *accumulate(int(terms.own(number)[1].min()) for number in range(whole))]
             places = most_even(places, spent, MOST_CUTS)
         return [0, *places, whole]
@@ -257,7 +257,7 @@ class StageSearch:
             group: where it runs.
             turns: how often its operators take their turn.
         """
-        terms = self.terms(*self._alike.first(group.own), turns)
+        terms = self.terms(self._alike.first(group.own)[0], turns)
         own: tuple[Term, ...] = tuple(terms.own(number) for number in range(first, last))
         if group.beside:
             own = self.border(group.own, group.beside, turns).added(own, first)
