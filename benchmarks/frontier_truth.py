@@ -140,7 +140,8 @@ def measure(name: str, machine: mp.Machine, *, ends: bool, costs: str) -> list[M
             subprocess.run([*launch, *own], check=True, stdout=subprocess.DEVNULL)
             taken, most, measured_s = json.loads(target.read_text())
         # A frontier says of its points what they take by the costs that it was searched by.
-        simulated_s = simulation.makespan_ns / 1e9 if plan.predicted is None else plan.predicted.step_s
+        said = None if plan.predicted is None else plan.predicted.step_s
+        simulated_s = simulation.makespan_ns / 1e9 if said is None else said
         found = Measured(name, strategy, predicted, taken - predicted, most, simulated_s, float(measured_s))
         rows.append(found)
         print(line(found, timed=True), flush=True)
