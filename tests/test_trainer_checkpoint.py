@@ -298,7 +298,7 @@ def test_a_damaged_checkpoint_is_refused_on_all_ranks(tmp_path: Path) -> None:
     for damage, problem in [
         (whole[:-8], "the file was damaged after it was written"),
         (b"x" * len(whole), "the file was damaged after it was written"),
-        (whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:], f"{file}: expected bytes of digest"),
+        (whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:], f"{file}: expected bytes of checksum"),
         (b"", "the file was damaged"),
         (None, "no whole checkpoint there"),
     ]:

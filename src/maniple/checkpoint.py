@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 VERSION = 2
-"""The version of checkpoints that this code writes; it reads the first one, too, which has no digests."""
+"""The version of checkpoints that this code writes; it reads the first one, too, which has no checksums."""
 MANIFEST = "manifest.json"
 DIGEST = "digest"
 """What a manifest ends with that says what it is."""

@@ -184,8 +184,8 @@ class TrainerCheckpoint(TrainerInspection):
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
 
-        Files are held against their digests, each by one rank; then each rank reads what lives with it and no more. The
-        seed, the optimizer with its numbers, and the number of the next step are those of the checkpoint.
+        Files are held against their checksums, each by one rank; then each rank reads what lives with it and no more.
+        The seed, the optimizer with its numbers, and the next step's number are those of the checkpoint.
 
         Args:
             path: the folder that was given to `save`, of which the newest whole checkpoint is taken; or a checkpoint.
@@ -266,7 +266,9 @@ def _check_seals(world: World, folder: Path, manifest: Manifest) -> None:
     if told:
         raise RequestError(f"resume: {told[0]}")
     if manifest.version == 1 and world.rank == 0:
-        announce(f"{folder} was written without digests, by an earlier maniple: what its files hold is taken as it is")
+        announce(
+            f"{folder} was written without checksums, by an earlier maniple: what its files hold is taken as it is"
+        )
 
 
 def take_stored(

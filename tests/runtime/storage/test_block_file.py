@@ -128,7 +128,7 @@ def test_a_sealed_file_is_refused_whichever_byte_is_another(tmp_path: Path) -> N
     written = path.read_bytes()
     for place in range(len(written)):
         path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
-        with pytest.raises(RequestError, match=f"{path}: expected bytes of digest"):
+        with pytest.raises(RequestError, match=f"{path}: expected bytes of checksum"):
             block_file.check_seal(path)
     for damaged in (b"", written[:7], written[:-1], written + b"x"):
         path.write_bytes(damaged)
