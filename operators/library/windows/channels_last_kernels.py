@@ -28,7 +28,7 @@ from torch.nn.functional import conv2d
 from maniple.operators.library.windows.channel_order import turn
 from maniple.operators.operator.aten_overload import convolution_backward
 from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.operator.scratchpad import Scratchpad
+from maniple.runtime.storage.scratchpad import Scratchpad
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +129,7 @@ def bind_backward(
 def _scratch(context: TileContext, *images: Tensor) -> list[Tensor]:
     """Memory for images with channels last, seen with channels first."""
     forms = [((each.shape[0], *each.shape[2:], each.shape[1]), each.dtype) for each in images]
-    found = (context.scratchpad or Scratchpad()).views(forms, images[0])
+    found = (context.scratch or Scratchpad().turn()).views(forms, images[0])
     return [each.permute(0, 3, 1, 2) for each in found]
 
 
