@@ -10,7 +10,9 @@ the end of the one before. Sides take turns, and figures are medians over the ro
 
 Waits for storage are counted as the lanes keep them: of what a step would wait for, most is implied by what its lane
 has waited for already. `caller_us` is the processor time of the thread that calls, of each run: what the program itself
-costs beside its lanes, which have threads of their own.
+costs beside its lanes, which have threads of their own. `border_us` is the time from the end of a lane's last task of a
+run to the start of its first task of the next, of a training step: what a lane idles there. That first task is the
+arrival of an input, which waits for no value.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import pairwise
 
 import click
 import numpy as np
@@ -60,10 +63,31 @@ def waits(loaded: replay.Replay) -> int:
 Go = Callable[[int], None]
 
 
-def trainers(graph: mp.Graph, strategy: str, batch: tuple[torch.Tensor, ...]) -> tuple[dict[str, Go], list[int]]:
-    """A training step, as each side runs it so many times, and the waits of the first two sides."""
+def border(trainer: mp.Trainer, samples: int, batch: tuple[torch.Tensor, ...], steps: int) -> float:
+    """Microseconds that the lanes of this rank idle between two runs of so many, the median of all."""
+    loaded = trainer._load("step", samples).replay  # noqa: SLF001
+    processors = np.asarray(loaded.schedule.processor)
+    here = np.asarray([loaded.here(row) for row in range(len(processors))])
+    lanes = [np.flatnonzero(here & (processors == each)) for each in np.unique(processors[here]) if each >= 0]
+    before, spans = loaded._submitted, []  # noqa: SLF001
+    for number, _ in enumerate(trainer.run([batch] * steps)):
+        # The next run writes its times beside these, and the one after it is not submitted yet.
+        begun, ended = (np.asarray(each) for each in loaded.times[(before + number) % len(loaded.times)])
+        spans.append([(begun[rows][begun[rows] > 0].min(), ended[rows].max()) for rows in lanes])
+    between = [
+        later[0] - earlier[1] for first, second in pairwise(spans) for earlier, later in zip(first, second, strict=True)
+    ]
+    return float(np.median(between)) / 1e3
+
+
+Made = tuple[dict[str, Go], list[int], Callable[[int], float] | None]
+"""The sides, the waits of the first two of them, and what measures borders of so many runs, where there is one."""
+
+
+def trainers(graph: mp.Graph, strategy: str, batch: tuple[torch.Tensor, ...]) -> Made:
+    """A training step, as each side runs it so many times."""
     plan = mp.search(graph, mp.Machine.detect(), strategy=strategy)
-    found, counted = {}, []
+    found, counted, borders = {}, [], None
     for side, layout in zip(SIDES, (Layout, Careless), strict=False):
         replay.Layout = layout  # type: ignore[misc]
         trainer = mp.Trainer(graph, plan, optimizer=mp.SGD(lr=1e-3, momentum=0.9))
@@ -71,8 +95,9 @@ def trainers(graph: mp.Graph, strategy: str, batch: tuple[torch.Tensor, ...]) ->
         counted.append(waits(trainer._load("step", graph.batch).replay))  # noqa: SLF001
         if side == SIDES[0]:
             found[SIDES[2]] = partial(_train_one_by_one, trainer, batch)
+            borders = partial(border, trainer, graph.batch, batch)
     replay.Layout = Layout  # type: ignore[misc]
-    return found, counted
+    return found, counted, borders
 
 
 def _train(trainer: mp.Trainer, batch: tuple[torch.Tensor, ...], steps: int) -> None:
@@ -91,7 +116,7 @@ def relax(output: mp.WriteDiscard, near: mp.Read) -> None:
     output.copy_(near[: len(output)])
 
 
-def stencil(words: int, steps: int) -> tuple[dict[str, Go], list[int]]:
+def stencil(words: int, steps: int) -> Made:
     """A trace of a few steps of a stencil with a row on each rank, run again without a fence in between."""
     rows = mp.world().size
     own = mp.rectangles([((row, 0), (row + 1, words)) for row in range(rows)])
@@ -115,7 +140,7 @@ def stencil(words: int, steps: int) -> tuple[dict[str, Go], list[int]]:
         current = buffers[0].session.runtime.under_way.current
         counted.append(0 if current is None else waits(current))
     replay.Layout = Layout  # type: ignore[misc]
-    return found, counted
+    return found, counted, None
 
 
 def _replay(name: str, buffers: list[mp.Region], runs: int, *, fence: bool) -> None:
@@ -144,10 +169,10 @@ def timed(sides: dict[str, Go], runs: int, rounds: int) -> tuple[dict[str, list[
     return found, called
 
 
-def cases(names: Collection[str]) -> dict[str, tuple[Callable[[], tuple[dict[str, Go], list[int]]], int]]:
+def cases(names: Collection[str]) -> dict[str, tuple[Callable[[], Made], int]]:
     """By name, what makes the sides, and how often a round runs them."""
     made = torch.Generator().manual_seed(0)
-    found: dict[str, tuple[Callable[[], tuple[dict[str, Go], list[int]]], int]] = {}
+    found: dict[str, tuple[Callable[[], Made], int]] = {}
     for label, graph, shape, runs in (
         ("MLP, 256 samples", mlp, (256, 784), 6),
         ("digits, 64 samples", digits_cnn, (64, 1, 8, 8), 20),
@@ -169,8 +194,9 @@ def main(*, rounds: int, names: tuple[str, ...], as_json: bool) -> None:
     """Measure on both ranks, and print at rank 0."""
     results = []
     for name, (make, runs) in cases(names).items():
-        sides, counted = make()
+        sides, counted, borders = make()
         times, called = timed(sides, runs, rounds)
+        idle = [] if borders is None else [borders(runs) for _ in range(rounds)]
         ratios = {
             side: statistics.median(a / b for a, b in zip(times[side], times[SIDES[0]], strict=True)) for side in SIDES
         }
@@ -178,12 +204,14 @@ def main(*, rounds: int, names: tuple[str, ...], as_json: bool) -> None:
             "case": name,
             "us": round(statistics.median(times[SIDES[0]]), 1),
             "caller_us": round(statistics.median(called), 1),
+            "border_us": round(statistics.median(idle), 1) if idle else None,
             "waits": counted[0],
             "waits_for_values": counted[1],
             "ratio": {side: round(ratio, 3) for side, ratio in ratios.items()},
         }
         if mp.world().rank == 0 and not as_json:
-            told = f"{entry['us']:10.1f} us  caller {entry['caller_us']:6.1f}  waits {counted}  {entry['ratio']}"
+            spent = f"caller {entry['caller_us']:6.1f}  border {entry['border_us'] or '-':>6}"
+            told = f"{entry['us']:10.1f} us  {spent}  waits {counted}  {entry['ratio']}"
             print(f"{name:32} {told}", flush=True)
         results.append(entry)
     if mp.world().rank == 0:
