@@ -46,7 +46,7 @@ TIMES_WEIGHTS = 3
 
 
 @cache
-def _is_faster_here() -> bool:
+def is_faster_here() -> bool:
     """Whether oneDNN computes here, with vectors of 512 bits."""
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
     return wide and bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ def suits(context: TileContext, x: Tensor | None, weight: Tensor, other: Tensor 
         and all(each.dtype == torch.float32 and each.is_contiguous() and min(each.shape) for each in images)
         and min(prod(each.shape[2:]) for each in images) >= PIXELS
         and sum(each.numel() for each in images) >= TIMES_WEIGHTS * weight.numel()
-        and _is_faster_here()
+        and is_faster_here()
     )
 
 

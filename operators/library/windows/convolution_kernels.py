@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, conv3d
 
-from maniple.operators.library.windows import channels_last_kernels
+from maniple.operators.library.windows import channels_last_kernels, weight_product
 from maniple.operators.operator.aten_overload import convolution_backward
 from maniple.operators.operator.kernel_scratch import CallSequence
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, Kernels, TileContext
@@ -159,8 +159,12 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
         _groups(context),
         mask,
     )
-    last = channels_last_kernels.suits(context, source, weight, gradient)
-    if last and places is None and padding is not None and (targets[0] is None or targets[0][0].is_contiguous()):
+    plain = places is None and padding is not None
+    if plain and mask[:2] == [False, True] and weight_product.suits(context, source, weight, gradient):
+        made = weight_product.bind_weight_gradient(context, source, gradient, padding or (), bias=mask[2])
+        return steps.then(_bind_put(made, targets, tensors.adds)).bind()
+    last = plain and channels_last_kernels.suits(context, source, weight, gradient)
+    if last and (targets[0] is None or targets[0][0].is_contiguous()):
         target = None if targets[0] is None else targets[0][0]
         found = channels_last_kernels.bind_backward(context, source, weight, gradient, target, arguments)
         return steps.then(_bind_put(found, (None, *targets[1:]), tensors.adds)).bind()

@@ -1,4 +1,4 @@
-"""Convolutions with channels last: what is turned is what it was, and gradients are torch's; which tiles suit."""
+"""Convolutions with channels last and weight gradients by a product: torch's values; which tiles they are for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from maniple.operators.library.windows import channels_last_kernels
+from maniple.operators.library.windows import channels_last_kernels, weight_product
 from maniple.operators.library.windows.channel_order import turn
 from maniple.operators.library.windows.convolution import Conv2d
 from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
@@ -63,7 +63,7 @@ def test_a_tile_that_suits_trains_as_torch_s(
     operator = Conv2d(*channels, (window, window), (stride, stride), (window // 2, window // 2), bias=bias)
     x, weight, shift = drawn(operator, size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channels_last_kernels, "_is_faster_here", lambda: True)
+        patch.setattr(channels_last_kernels, "is_faster_here", lambda: True)
         context, result = tile(operator, x, weight, shift)
         suits = channels_last_kernels.suits(context, x, weight, result)
         operator.kernels().bind_forward(context, ForwardTensors((x, weight, shift), (result,)))()
@@ -84,7 +84,7 @@ def test_a_tile_that_suits_trains_as_torch_s(
 
 
 def test_which_tiles_suit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels_last_kernels, "_is_faster_here", lambda: True)
+    monkeypatch.setattr(channels_last_kernels, "is_faster_here", lambda: True)
     operator = Conv2d(4, 8, (3, 3), (1, 1), (1, 1))
 
     def suits(
@@ -101,5 +101,69 @@ def test_which_tiles_suit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not suits(operator, (7, 7), samples=8), "small images"
     assert not suits(Conv2d(64, 64, (3, 3), (1, 1), (1, 1)), (8, 8), samples=2), "larger weights than images"
     assert not suits(Conv2d(4, 8, (3, 3), (1, 1), (1, 1), groups=2), (16, 16))
-    monkeypatch.setattr(channels_last_kernels, "_is_faster_here", lambda: False)
+    monkeypatch.setattr(channels_last_kernels, "is_faster_here", lambda: False)
     assert not suits(operator, (16, 16))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    channels=st.tuples(st.integers(16, 20), st.integers(1, 20)),
+    size=st.tuples(st.integers(2, 4), st.integers(2, 4)),
+    window=st.tuples(st.integers(1, 2), st.integers(2, 3)),
+    stride=st.integers(1, 2),
+    dilation=st.integers(1, 2),
+    bias=st.booleans(),
+    adds=st.booleans(),
+)
+def test_a_product_is_the_gradient_of_the_weight(
+    channels: tuple[int, int],
+    size: tuple[int, int],
+    window: tuple[int, int],
+    stride: int,
+    dilation: int,
+    *,
+    bias: bool,
+    adds: bool,
+) -> None:
+    operator = Conv2d(*channels, window, (stride, stride), (1, 2), (dilation, dilation), bias=bias)
+    x, weight, shift = drawn(operator, size, samples=64)
+    before = torch.full_like(weight, 0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weight_product, "is_faster_here", lambda: True)
+        context, result = tile(operator, x, weight, shift)
+        slope = torch.randn(result.shape, generator=torch.Generator().manual_seed(0))
+        assert weight_product.suits(context, x, weight, slope) == (result[0, 0].numel() <= 16)
+        found = before.clone(), None if shift is None else torch.full_like(shift, float("nan"))
+        tensors = BackwardTensors(
+            (slope,), (x, weight, shift), (None,), (), (None, *found), frozenset({1} if adds else ())
+        )
+        run = operator.kernels().bind_backward(context, tensors)
+        run()
+        if not adds:
+            run()
+    leaves = [None if each is None else each.double().requires_grad_() for each in (x, weight, shift)]
+    torch.nn.functional.conv2d(*leaves, stride, (1, 2), dilation).backward(slope.double())  # type: ignore[arg-type]
+    (_, wanted, sums), kept = [None if leaf is None else leaf.grad for leaf in leaves], before.double() * adds
+    assert wanted is not None
+    assert near(found[0], wanted + kept)
+    assert sums is None or (found[1] is not None and near(found[1], sums))
+
+
+def test_which_tiles_are_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_product, "is_faster_here", lambda: True)
+
+    def suits(operator: Conv2d, size: tuple[int, int], samples: int = 8, cores: int = 1) -> bool:
+        x, weight, bias = drawn(operator, size, samples)
+        context, result = tile(operator, x, weight, bias, cores=cores)
+        return weight_product.suits(context, x, weight, result)
+
+    operator = Conv2d(16, 8, (3, 3), (1, 1), (1, 1))
+    assert suits(operator, (4, 4))
+    assert not suits(operator, (4, 4), cores=2)
+    assert not suits(operator, (4, 4), samples=2), "few rows"
+    assert not suits(operator, (5, 4)), "large images"
+    assert not suits(Conv2d(8, 8, (3, 3), (1, 1), (1, 1)), (4, 4)), "few channels"
+    assert not suits(Conv2d(32, 8, (3, 3), (1, 1), (1, 1), groups=2), (4, 4))
+    assert not suits(Conv2d(16, 8, (1, 1), (1, 1), (0, 0)), (4, 4)), "a product already"
+    monkeypatch.setattr(weight_product, "is_faster_here", lambda: False)
+    assert not suits(operator, (4, 4))
