@@ -2,6 +2,7 @@
 
     python benchmarks/flexflow.py transfers --budget 300         figure 1: bytes of NMT on 64 K80
     python benchmarks/flexflow.py plans --machine p100x16        figure 2: found plans against named ones
+    python benchmarks/flexflow.py learnt                         figure 2: found plans against learnt placements
     python benchmarks/flexflow.py search-time --devices 4        figure 3: seconds to the plan of a plain chain
     python benchmarks/flexflow.py optimality                     figure 4: found plans against the best ones
     maniple run --nodes 2 --cores 1 benchmarks/flexflow.py measured          figure 5: plans run here
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import click
 from flexflow.dimensions import dimensions
+from flexflow.learnt import learnt
 from flexflow.measured import measured
 from flexflow.optimality import optimality
 from flexflow.plans import plans
@@ -27,7 +29,7 @@ from flexflow.search_time import search_time
 from flexflow.transfers import transfers
 
 
-@click.group(commands=[transfers, plans, search_time, optimality, measured, dimensions, scaling])
+@click.group(commands=[transfers, plans, search_time, optimality, measured, dimensions, scaling, learnt])
 def main() -> None:
     """Reproduce a figure."""
 

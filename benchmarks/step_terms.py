@@ -47,6 +47,16 @@ def busy_ms(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
     return held[:processors] * MS, held[processors:] * MS
 
 
+def path_ms(simulation: Simulation) -> tuple[float, float]:
+    """Milliseconds of tasks, and of movements, on the critical path."""
+    moves = tasks = reached = 0
+    for name, begin, end in simulation.predict().critical_path:  # a row may begin while the one before still arrives
+        moved = name.split()[0] in MOVES
+        moves, tasks = moves + (end - max(begin, reached)) * moved, tasks + (end - max(begin, reached)) * (not moved)
+        reached = end
+    return tasks * MS, moves * MS
+
+
 def bandwidth_bound_ms(graph: mp.Graph, machine: mp.Machine) -> float:
     """Milliseconds that an all-reduce of all gradients takes at least, by what hosts and memories can send."""
     size = sum(prod(parameter.shape) for parameter in graph.parameters) * 4
@@ -86,11 +96,7 @@ def terms_row(graph: mp.Graph, machine: mp.Machine, strategy: str, proposals: in
     plan = mp.search(graph, searched, strategy=strategy, proposals=proposals, cores=1)
     simulation = Simulation(graph, searched, plan)
     processors, wires = busy_ms(simulation)
-    moves = tasks = reached = 0
-    for name, begin, end in simulation.predict().critical_path:  # a row may begin while the one before still arrives
-        moved = name.split()[0] in MOVES
-        moves, tasks = moves + (end - max(begin, reached)) * moved, tasks + (end - max(begin, reached)) * (not moved)
-        reached = end
+    tasks, moves = path_ms(simulation)
     bound = max(terms_ns(graph, machine).values()) * MS
     step = simulation.makespan_ns * MS
     return {
@@ -98,8 +104,8 @@ def terms_row(graph: mp.Graph, machine: mp.Machine, strategy: str, proposals: in
         "mean GPU's work": float(processors.mean()),
         "busiest GPU's": float(processors.max()),
         "busiest link's": float(wires.max()),
-        "tasks on the path": tasks * MS,
-        "movements on it": moves * MS,
+        "tasks on the path": tasks,
+        "movements on it": moves,
         "GB moved": simulation.bytes / 1e9,
         "bound": bound,
         "step / bound": step / bound,

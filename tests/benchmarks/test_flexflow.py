@@ -15,6 +15,7 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 from flexflow.dimensions import EXAMPLES, without
+from flexflow.learnt import learnt
 from flexflow.measured import distinct, measured
 from flexflow.scaling import DAY_S, scaling
 from flexflow.search_time import Plain, plain_chain, redrawn, search_time, search_time_row
@@ -198,6 +199,17 @@ def test_a_day_counts_the_search_and_one_gpu_is_the_measure(tmp_path: Path) -> N
         if row["pays_after_s"] is not None:
             best = row["batch"] / min(row["data_parallel_ms"], row["expert_ms"]) * 1e3
             assert best * row["pays_after_s"] == pytest.approx(row["samples_per_s"] * (row["pays_after_s"] - 864))
+
+
+def test_the_terms_of_a_placement_make_its_step(tmp_path: Path) -> None:
+    file = tmp_path / "rows"
+    asked = ["--model", "mlp", "--machine", "k80x2", "--proposals", "5", "--json", str(file)]
+    CliRunner().invoke(learnt, asked, catch_exceptions=False)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["strategy"] for row in rows] == ["data_parallel", "expert", "reinforce", "soap"]
+    for row in rows:
+        assert row["tasks_on_path_ms"] + row["movements_on_path_ms"] == pytest.approx(row["step_ms"])
+        assert row["gpu_least_ms"] <= row["gpu_mean_ms"] <= row["gpu_most_ms"] <= row["step_ms"]
 
 
 def test_a_table_is_put_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
