@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from maniple.operators.library.windows.channels_last_kernels import is_faster_here
-from maniple.operators.operator.scratchpad import Scratchpad
+from maniple.runtime.storage.scratchpad import Scratchpad
 
 if TYPE_CHECKING:
     from maniple.operators.library.windows.convolution import Convolution
@@ -87,8 +87,8 @@ def bind_weight_gradient(
         (samples, rows, columns, outputs),
         (outputs, prod(window) * channels),
     )
-    pad = context.scratchpad or Scratchpad()
-    padded, seen, slope, product = pad.views([(form, x.dtype) for form in forms], x)
+    views = (context.scratch or Scratchpad().turn()).views([(form, x.dtype) for form in forms], x)
+    padded, seen, slope, product = views
     inside = padded[:, padding[0] : padding[0] + size[0], padding[1] : padding[1] + size[1]]
     sample, row, column, _ = padded.stride()
     strides = (sample, row * steps[0], column * steps[1], row * reach[0], column * reach[1], 1)
