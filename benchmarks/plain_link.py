@@ -58,10 +58,15 @@ def send_plain(link: socket.socket | None, *, sends: bool, size: int, count: int
     return go
 
 
-def measure_link(link: socket.socket | None, *, begins: bool, size: int) -> tuple[float, float]:
-    """The seconds of a byte one way, and bytes per second each way while so many go both ways at once."""
+def measure_link(link: socket.socket | None, *, begins: bool, size: int) -> tuple[float, float, float]:
+    """What plain TCP has while so many bytes go both ways at once.
+
+    Returns:
+        The seconds of a byte one way; bytes per second each way; seconds that this end's processor computes for a byte
+        that goes and one that comes.
+    """
     if link is None:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     trips, buffer, room = [], memoryview(bytearray(size)), memoryview(bytearray(size))
     for _ in range(ECHOES):
         begun = time.perf_counter()
@@ -71,7 +76,7 @@ def measure_link(link: socket.socket | None, *, begins: bool, size: int) -> tupl
             else:
                 link.recv(1)
         trips.append(time.perf_counter() - begun)
-    rates = []
+    rates, computing = [], time.process_time()
     for _ in range(3):
         begun, came = time.perf_counter(), 0
         sending = threading.Thread(target=link.sendall, args=(buffer,))
@@ -80,7 +85,8 @@ def measure_link(link: socket.socket | None, *, begins: bool, size: int) -> tupl
             came += link.recv_into(room[came:])
         sending.join()
         rates.append(size / (time.perf_counter() - begun))
-    return statistics.median(trips) / 2, statistics.median(rates)
+    computed = (time.process_time() - computing) / (3 * size)
+    return statistics.median(trips) / 2, statistics.median(rates), computed
 
 
 def measure_memory(size: int) -> float:

@@ -12,10 +12,13 @@ tiles        rank 0 sends to the first rank of the last host, as many as make 64
              others through the copy engine, from one instance into another: sockets as they come, those of
              `--verify-tiles`, those of `--encrypt-tiles`, and Gloo
 all_reduce   every rank fills a row, all rows are added up everywhere, and one element is looked at; ours are two
-             launches of a trace, and what the interface of rank 0 sent meanwhile is told beside
-predicted    what the bodies of the two launches take without any exchange, as measured, and the price of the exchange
+             launches of a trace and a fence. *Alone* is the all-reduce without what fills its row: from when the last
+             rank has its row until the last one has the sum. Processor time is that of all ranks' processes, and what
+             the interface of rank 0 sent in a round is told beside
+predicted    of the all-reduce alone: the fold of each block with what its owner had, and then the price of the exchange
              on a machine whose links have what plain TCP has between the two hosts, both ways at once, headers and
-             all, and whose memories have the bandwidth of a copy
+             all, and whose memories have the bandwidth of a copy; or, where that is longer, what the one core of a host
+             needs to carry the bytes, as plain TCP needed it, and to fold
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from movement_plans import collective
+from page_table import write_table
 from plain_link import Side, counted, measure_link, measure_memory, plain, send_plain
 
 import maniple as mp
@@ -47,6 +51,7 @@ from maniple.runtime.execution.engine import DEFAULT_CREDIT_BYTES, CopyEngine
 from maniple.runtime.lanes.movement_binding import Place, bind_movement
 from maniple.runtime.machine.machine_part import Host, Link, Memory, Processor
 from maniple.runtime.schedule.network import Network
+from maniple.runtime.schedule.roofline import BANDWIDTH_EFFICIENCY
 from maniple.runtime.schedule.schedule import Transfer
 from maniple.runtime.transports.registry import TRANSPORTS
 from maniple.runtime.transports.transport import Guard
@@ -64,6 +69,12 @@ CARRIERS = {
     "Gloo": ("gloo", {}),
 }
 """By name the transport that carries tiles, and what it is opened with."""
+MARKS = "<!-- benchmarks/wire.py: begin -->", "<!-- benchmarks/wire.py: end -->"
+NAMES = {"1gbit": "1 Gbit/s", "10gbit": "10 Gbit/s", "none": "no limit"}
+HEAD = (
+    "| hosts | link | all-reduce | program: Gloo | ours | ratio | alone: Gloo | ours | ratio | predicted | ratio |",
+    "|---|---|---|---|---|---|---|---|---|---|---|",
+)
 WARM_UP = 3
 """Rounds that are not told: connections are made, the trace is recorded, lowered and bound."""
 
@@ -213,22 +224,45 @@ def be(told: dict[str, Any]) -> None:
         with plain(world, ends, interface) as link:
             meet()
             here = *measure_link(link, begins=world.rank == ends[0], size=MOST // 4), measure_memory(size)
-        latency_s, bandwidth, memory = struct.unpack("3d", world.control.gather(struct.pack("3d", *here))[ends[0]])
+        measured = struct.unpack("4d", world.control.gather(struct.pack("4d", *here))[ends[0]])
         sides = {"Gloo": reduce_by_gloo(size // 4), "ours": reduce_by_trace(size // 4)}
         took = race(world, sides, told["rounds"], meet)
         found["sent"][size] = {}
         for name, side in sides.items():
             meet()
             found["sent"][size][name] = counted(side, told["interfaces"][world.node])
-        count = world.size // world.ranks_per_node
-        network = Network.of(machine_of(count, bandwidth, world.ranks_per_node, latency_s, memory))
-        exchange = int(collective(network, "all_reduce", size).durations[0]) / 1e9
-        found["predicted"][size] = {"exchange": exchange, "rate": bandwidth, "memory": memory, "latency": latency_s}
+        found["predicted"][size] = predict(world, size, measured)
         found["all_reduce"][size] = {name: asdict(each) for name, each in took.items()}
     plans = _plans()
     dist.destroy_process_group()
     if world.rank == 0:
         print(json.dumps({**found, "plans": plans}), flush=True)
+
+
+def predict(world: World, size: int, measured: tuple[float, ...]) -> dict[str, float]:
+    """The seconds that an all-reduce takes alone, and what they are made of; see `predicted` above.
+
+    Args:
+        world: the ranks.
+        size: bytes of the row.
+        measured: what `measure_link` and `measure_memory` gave.
+    """
+    latency_s, bandwidth, byte_s, memory = measured
+    hosts = world.size // world.ranks_per_node
+    network = Network.of(machine_of(hosts, bandwidth, world.ranks_per_node, latency_s, memory))
+    priced_s = int(collective(network, "all_reduce", size).durations[0]) / 1e9
+    block, copied = size / world.size, memory * BANDWIDTH_EFFICIENCY
+    # A block is folded with what its owner had, and in the exchange with what others send: all read, the sum written.
+    first_s, folds_s = 3 * block / copied, (world.size + 1) * block / copied
+    carried_s = 2 * (world.size - 1) * block * byte_s
+    return {
+        "seconds": first_s + max(priced_s, carried_s + folds_s),
+        "priced_s": priced_s,
+        "bandwidth": bandwidth,
+        "latency_s": latency_s,
+        "byte_s": byte_s,
+        "memory": memory,
+    }
 
 
 def _plans() -> list[str]:
@@ -313,16 +347,28 @@ def show(count: int, rate: str, ranks: int, found: dict[str, Any]) -> None:
         for what, name in (("whole_s", ""), ("alone_s", "alone ")):
             gloo, ours = took["Gloo"][what], took["ours"][what]
             cells.append(f"{name}Gloo {gloo * 1e3:7.1f} ms, ours {ours * 1e3:7.1f} ms {ours / gloo:5.2f}")
-        cells.append(f"predicted {told['exchange'] * 1e3:7.1f} ms {ours / told['exchange']:5.2f}")
+        cells.append(f"predicted {told['seconds'] * 1e3:7.1f} ms {ours / told['seconds']:5.2f}")
         print(f"  all-reduce of {int(size) >> 20:4} MiB   {'   '.join(cells)}")
         on_interface = [f"{name} {each[0]:,} bytes in {each[1]} packets" for name, each in found["sent"][size].items()]
         computed = [f"{name} {each['computed_s'] * 1e3:.1f} ms" for name, each in took.items()]
         print(f"{'':24}rank 0 sends: {', '.join(on_interface)}; all ranks compute: {', '.join(computed)}")
+        bandwidth, byte_ns, memory = told["bandwidth"] / 1e6, told["byte_s"] * 1e9, told["memory"] / 1e9
         print(
-            f"{'':24}plain TCP both ways {told['rate'] / 1e6:.0f} MB/s, a byte one way {told['latency'] * 1e6:.0f} us, "
-            f"memory {told['memory'] / 1e9:.1f} GB/s",
+            f"{'':24}plain TCP both ways {bandwidth:.0f} MB/s, a byte one way {told['latency_s'] * 1e6:.0f} us, a core "
+            f"{byte_ns:.2f} ns for a byte each way, memory {memory:.1f} GB/s; priced {told['priced_s'] * 1e3:.1f} ms",
             flush=True,
         )
+
+
+def row_of(count: int, rate: str, size: str, found: dict[str, Any]) -> str:
+    """A line of the page's table: an all-reduce of so many hosts."""
+    took, cells = found["all_reduce"][size], [str(count), NAMES.get(rate, rate), f"{int(size) >> 20} MiB"]
+    for what in ("whole_s", "alone_s"):
+        gloo, ours = took["Gloo"][what], took["ours"][what]
+        cells += [f"{gloo * 1e3:.1f} ms", f"{ours * 1e3:.1f} ms", f"{ours / gloo:.2f}"]
+    predicted = found["predicted"][size]["seconds"]
+    cells += [f"{predicted * 1e3:.1f} ms", f"{took['ours']['alone_s'] / predicted:.2f}"]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -335,6 +381,7 @@ def main() -> None:
     asked.add_argument("--tiles", type=int, nargs="*", default=TILES, help="bytes")
     asked.add_argument("--reduced", type=int, nargs="*", default=REDUCED, help="bytes")
     asked.add_argument("--rounds", type=int, default=5)
+    asked.add_argument("--into", type=Path, help="a page to write the table of all-reduces into")
     asked.add_argument("--timeout", type=float, default=1800.0)
     asked.add_argument("--be", help=argparse.SUPPRESS)
     given = asked.parse_args()
@@ -342,10 +389,15 @@ def main() -> None:
         be(json.loads(given.be))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a limit of time leaves no ranks and namespaces behind
+    rows = []
     for count in given.hosts:
         for ranks in given.ranks:
             for rate in given.rate:
-                show(count, rate, ranks, launch(count, rate, ranks, given))
+                found = launch(count, rate, ranks, given)
+                show(count, rate, ranks, found)
+                rows += [row_of(count, rate, size, found) for size in found["all_reduce"]]
+    if given.into is not None:
+        write_table(given.into, MARKS[0], MARKS[1], "\n".join([*HEAD, *rows]))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,9 @@ PIECE_S = 5e-4
 """Seconds of a piece on a link between hosts: ten times what a message costs its two ends."""
 LEAST_BYTES, MOST_BYTES = 64 << 10, 1 << 20
 """Bounds of a piece: one of the largest stays in a core's cache until it is folded."""
-MOST_PIECES = 64
-"""A tile goes in no more."""
+ENOUGH, MOST_PIECES = 16, 64
+"""Pieces of a tile of which none is too large for a cache: what a further one hides is a sixteenth of the tile at most.
+And those of any tile."""
 
 
 def piece_bytes(machine: Machine) -> int:
@@ -63,7 +64,7 @@ def cut(
 
     @cache
     def parts_of(space: IndexSpace) -> tuple[IndexSpace, ...]:
-        return _parts(space, size // itemsize)
+        return _parts(space, itemsize, size)
 
     # A fold may go in pieces where all that it waits for, and all that waits for it, is of the same elements.
     whole = {
@@ -86,10 +87,12 @@ def cut(
     return tuple(cut_pushes), tuple(cut_folds)
 
 
-def _parts(space: IndexSpace, least: int) -> tuple[IndexSpace, ...]:
+def _parts(space: IndexSpace, itemsize: int, least: int) -> tuple[IndexSpace, ...]:
     """The pieces of a tile: along the first axis that has any length, so that each lies in one stretch if it does."""
     if not isinstance(space, Rect):
         return (space,)
     axis = next((axis for axis, side in enumerate(space.shape) if side > 1), -1)
-    count = min(MOST_PIECES, space.volume // least, space.shape[axis] if axis >= 0 else 1)
+    size = space.volume * itemsize
+    wanted = max(min(ENOUGH, size // least), size // MOST_BYTES)
+    count = min(MOST_PIECES, wanted, space.shape[axis] if axis >= 0 else 1)
     return space.split(axis, count) if count > 1 else (space,)
