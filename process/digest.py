@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+_OF_NUMPY = frozenset((torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool))
+"""Types that numpy has too, by whose view bytes are had in a third of the time that a chain of torch's views takes."""
 SAMPLES = 128
 """Elements of a sampled tensor. Each may be a miss of all caches, and batches that differ do in most elements."""
 
@@ -51,6 +54,16 @@ def digest(values: Iterable[object], *, sampled: bool = False) -> bytes:
         return _digest_each(given, sampled=sampled)
 
 
+def digest_tensors(values: Iterable[torch.Tensor], *, sampled: bool = False) -> bytes:
+    """What `digest` gives, of tensors alone, which it would try to pack first.
+
+    Args:
+        values: the tensors.
+        sampled: look at some elements of a large tensor only.
+    """
+    return _digest_each(values, sampled=sampled)
+
+
 def flat_bytes(value: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's elements, in order; in its own memory where they lie so.
 
@@ -74,11 +87,8 @@ def _digest_each(values: Iterable[object], *, sampled: bool) -> bytes:
 
 def _parts(value: object, *, sampled: bool) -> Iterator[bytes]:
     if isinstance(value, torch.Tensor):
-        flat = value.detach().reshape(-1)
-        if sampled and flat.numel() > SAMPLES:
-            flat = flat[:: flat.numel() // SAMPLES]
-        yield f"{value.dtype} {tuple(value.shape)}".encode()
-        yield flat_bytes(flat.cpu()).numpy().tobytes()
+        yield _form(value.dtype, value.shape)
+        yield _elements(value, sampled=sampled)
     elif isinstance(value, list | tuple):
         yield f"{len(value)} of".encode()
         for item in value:
@@ -91,3 +101,17 @@ def _parts(value: object, *, sampled: bool) -> Iterator[bytes]:
         yield f"{type(value).__name__} {value!r}".encode()
     else:
         yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
+
+
+@lru_cache(maxsize=256)
+def _form(dtype: torch.dtype, shape: torch.Size) -> bytes:
+    return f"{dtype} {tuple(shape)}".encode()
+
+
+def _elements(value: torch.Tensor, *, sampled: bool) -> bytes:
+    """The bytes of a tensor's elements, or of some of them."""
+    count = value.numel()
+    step = count // SAMPLES if sampled and count > SAMPLES else 1
+    if value.is_cpu and value.dtype in _OF_NUMPY and value.is_contiguous():
+        return value.detach().numpy().reshape(-1)[::step].tobytes()
+    return flat_bytes(value.detach().reshape(-1)[::step].cpu()).numpy().tobytes()

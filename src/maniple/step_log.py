@@ -71,7 +71,7 @@ class StepLog:
         run = step.run
         begun, ended = run.replay.times[run.slot]
         # What is left of earlier runs is smaller than what this one wrote.
-        ended_ns = max(int(np.frombuffer(ended, np.int64).max()), step.begun_ns)
+        ended_ns = max(int(np.maximum.reduce(np.frombuffer(ended, np.int64))), step.begun_ns)
         before_ns, self._ended_ns = self._ended_ns or step.begun_ns, ended_ns
         if not whole:
             self.others += 1

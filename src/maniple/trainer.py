@@ -32,7 +32,7 @@ from maniple.operators.plan.mapper_placement import map_plan
 from maniple.operators.plan.plan import Plan
 from maniple.operators.plan.version_semantics import optimizer_under
 from maniple.operators.training import loss_scale
-from maniple.process.digest import digest
+from maniple.process.digest import digest, digest_tensors
 from maniple.process.error import RequestError, RunError
 from maniple.process.interruption import hold_interrupts
 from maniple.program_loader import ProgramLoader
@@ -240,7 +240,7 @@ class Trainer(TrainerInterchange, AbstractHolder):
         if self._world.size > 1:
             # What lies on a device is looked at when all of it is: for that the host waits.
             looked = sorted(name for name in batch or () if whole or not batch[name].is_cuda) if batch else ()
-            given = digest((batch[name] for name in looked), sampled=not whole) if batch else b""
+            given = digest_tensors((batch[name] for name in looked), sampled=not whole) if batch else b""
             with self._watch():
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 

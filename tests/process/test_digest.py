@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maniple.process.digest import digest, flat_bytes
+from maniple.process.digest import SAMPLES, digest, digest_tensors, flat_bytes
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool)
 
@@ -32,3 +32,15 @@ def test_equal_tensors_have_one_digest(view: torch.Tensor, sampled: bool) -> Non
     copied = torch.empty(view.shape, dtype=view.dtype).copy_(view)
     assert digest([view], sampled=sampled) == digest([copied], sampled=sampled)
     assert digest([{"x": (view, 1)}]) == digest([{"x": (copied, 1)}])
+
+
+@given(st.sampled_from(DTYPES), st.integers(1, 4), st.booleans(), st.booleans())
+def test_large_tensors_have_one_digest_however_they_lie(
+    dtype: torch.dtype, rows: int, sampled: bool, apart: bool
+) -> None:
+    """Those that numpy sees are read by it, others by torch; of both what differs in all elements is told apart."""
+    dense = torch.arange(rows * 3 * SAMPLES).reshape(rows, -1).to(dtype)
+    turned = dense.t().contiguous().t()
+    assert digest_tensors([dense, dense], sampled=sampled) == digest([turned, dense], sampled=sampled)
+    other = [dense.logical_not() if apart else dense, dense.reshape(-1)]
+    assert digest_tensors(other, sampled=sampled) != digest_tensors([dense, dense], sampled=sampled)
