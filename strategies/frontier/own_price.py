@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from maniple.runtime.schedule.network import Column, Rates
     from maniple.strategies.frontier.additive_memory import AdditiveMemory
     from maniple.strategies.optcnn.additive_cost import AdditiveCost
+    from maniple.strategies.optcnn.flow import Layout
     from maniple.strategies.optcnn.home_table import HomeTable
     from maniple.strategies.optcnn.operator_movement import End
-    from maniple.strategies.optcnn.use_table import Mask, Pairs
+    from maniple.strategies.optcnn.use_table import BoxLists, Mask, Pairs
 
     Term = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     Tabled = list[tuple[int, HomeTable | None]]
@@ -81,6 +82,8 @@ class OwnPrices:
         self._plan_free = cost.operators.plan_free
         self._homes: dict[tuple[int, int], list[HomeTable]] = {}
         self._synchronised: dict[tuple[int, int, int], Rates] = {}
+        self._cut: dict[object, tuple[BoxLists, Column]] = {}
+        self._at_home: dict[object, tuple[BoxLists, tuple[Rates, Rates]]] = {}
 
     @property
     def count(self) -> int:
@@ -187,7 +190,7 @@ class OwnPrices:
         value: End = ("value", "operand", node.operands.index(tensor))
         gradient: End = ("gradient", "operand", value[2])
         layout = self._operators.layout_at(number, value)
-        lives = tables.flows.cut_all(layout[0], home.blocks)
+        lives = self._lives(layout, home)
 
         def read_ns(*, forward: bool | None = None) -> Rates:
             found = np.zeros(tables.count(number))
@@ -200,17 +203,35 @@ class OwnPrices:
             total = np.where(
                 home.passing, (read_ns(forward=True) + read_ns(forward=False)) * self._turns.micro_batches, total
             )
-        given = tables.cuts(number, gradient, others=others)[0]
         contributes = np.zeros(tables.count(number), dtype=bool)
         for form in tables.forms(number):
             contributes |= form.there & bool(form.of(gradient))
         if contributes.any():
             # Those of each micro-batch go home by themselves, or their sum does.
             often = np.where(home.summed, self._turns.micro_batches, 1)
-            added = tables.flows.between_ns(layout, given, lives) * often + self._updated_ns(number, tensor, home)
+            given, updated = self._at_home_ns(number, tensor, home, others)
+            added = given * often + updated
             total = np.where(contributes, total + added, total)
         part: Rates = total / self._operators.sharing(tensor)
         return part
+
+    def _lives(self, layout: Layout, home: HomeTable) -> Column:
+        """By choice the cut of a weight where it lives; of homes that lie alike it is found once."""
+        key = layout[0], id(home.blocks)
+        if key not in self._cut:
+            self._cut[key] = home.blocks, self._tables.flows.cut_all(layout[0], home.blocks)
+        return self._cut[key][1]
+
+    def _at_home_ns(self, number: int, tensor: int, home: HomeTable, others: tuple[Pairs, ...]) -> tuple[Rates, Rates]:
+        """By choice how long gradients take home, and the update there; of homes that lie alike they are found once."""
+        key = number, tensor, id(home.blocks), others
+        if key not in self._at_home:
+            end: End = ("gradient", "operand", self._plan_free.nodes[number].operands.index(tensor))
+            layout, given = self._operators.layout_at(number, end), self._tables.cuts(number, end, others=others)[0]
+            moved = self._tables.flows.between_ns(layout, given, self._lives(layout, home))
+            # The blocks stay, so their identity tells what lies alike.
+            self._at_home[key] = home.blocks, (moved, self._updated_ns(number, tensor, home))
+        return self._at_home[key][1]
 
     def _updated_ns(self, number: int, tensor: int, home: HomeTable) -> Rates:
         """By choice what the slowest task of a weight's update adds; see `PlacedOperators.added_update_ns`."""
