@@ -20,6 +20,7 @@ import maniple as mp
 from maniple.mappers.registry import make_mapper
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.host_device import HostDevice
+from maniple.runtime.devices.null_device import NullDevice
 from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.execution import engine
 from maniple.runtime.execution.rank import RankRuntime
@@ -149,10 +150,27 @@ def test_a_traced_program_on_devices_means_what_its_launches_mean(
 
 
 def test_pinned_rows_are_bounded_and_what_waits_for_them_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows on the way to a peer there are as many as fit, and one more, that at the head of its queue."""
     on_cpus = train("residual", "random", local_worlds(2))
+    rows: list[int] = []
+    movers: set[engine.CopyEngine] = set()
+    stage, begin = NullDevice.stage, engine.CopyEngine._stage_what_fits
+
+    def noted(device: NullDevice, count: int, dtype: torch.dtype) -> torch.Tensor:
+        rows.append(count * dtype.itemsize)
+        return stage(device, count, dtype)
+
+    def begun(mover: engine.CopyEngine) -> None:
+        movers.add(mover)
+        begin(mover)
+
     monkeypatch.setattr(engine, "STAGED_BYTES", 64)
+    monkeypatch.setattr(NullDevice, "stage", noted)
+    monkeypatch.setattr(engine.CopyEngine, "_stage_what_fits", begun)
     worlds = local_worlds(2, device="null")
     on_devices = train("residual", "random", worlds)
+    assert movers
+    assert all(64 < mover.peak_staged <= 64 + max(rows) for mover in movers)
     assert on_devices.losses == on_cpus.losses
     assert on_devices.moved == on_cpus.moved
     assert all(torch.equal(on_devices.parameters[key], value) for key, value in on_cpus.parameters.items())

@@ -318,7 +318,8 @@ def test_a_label_that_is_no_class_gives_no_number() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(
-    ("kernel", "stride", "padding", "out"), [((2, 2), (2, 2), (0, 0), (2, 3)), ((3, 2), (1, 2), (1, 0), (5, 3))]
+    ("kernel", "stride", "padding", "out"),
+    [((2, 2), (2, 2), (0, 0), (2, 3)), ((3, 2), (1, 2), (1, 0), (5, 3)), ((3, 3), (2, 2), (1, 1), (3, 3))],
 )
 def test_pooling_is_the_cpus(
     kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], out: tuple[int, int], dtype: torch.dtype
