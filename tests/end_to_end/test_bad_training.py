@@ -3,6 +3,7 @@
 asked for                                   ends with    afterwards
 fp16 of products that have no half          2            the checkpoint as it was
 a checkpoint without a shard, or cut off    2            the same bytes
+one of which a bit is another               2            the same bytes
 one of a newer version                      2            the same bytes
 one of another graph or optimizer           2            the same bytes
 a rate of NaN, by us or by a scheduler      2            parameters and state as they were; a step goes on
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,21 +71,40 @@ def truncate(checkpoint: Path) -> None:
     file.write_bytes(file.read_bytes()[:-8])
 
 
+def flip(checkpoint: Path) -> None:
+    """One bit of a value: the size stays."""
+    file = checkpoint / SHARD
+    whole = bytearray(file.read_bytes())
+    whole[-50] ^= 1
+    file.write_bytes(whole)
+
+
 def renew(checkpoint: Path) -> None:
     file = checkpoint / MANIFEST
-    file.write_text(file.read_text().replace('"version": 1', '"version": 2'))
+    file.write_text(file.read_text().replace('"version": 2', '"version": 3'))
+
+
+def edit(checkpoint: Path) -> None:
+    file = checkpoint / MANIFEST
+    file.write_text(file.read_text().replace('"step": ', '"step": 1'))
+
+
+def as_first_version(checkpoint: Path) -> tuple[Path, dict[str, Any]]:
+    """The manifest as the first version had it, without a digest, so that it can be that of something else."""
+    file = checkpoint / MANIFEST
+    told = json.loads(file.read_text())
+    del told["digest"]
+    return file, {**told, "version": 1}
 
 
 def rename(checkpoint: Path) -> None:
-    file = checkpoint / MANIFEST
-    told = json.loads(file.read_text())
+    file, told = as_first_version(checkpoint)
     file.write_text(json.dumps({**told, "fingerprint": told["fingerprint"][::-1]}))
 
 
 def replace_optimizer(checkpoint: Path) -> None:
     """What the files hold of it is another's: state that is not there."""
-    file = checkpoint / MANIFEST
-    told = json.loads(file.read_text())
+    file, told = as_first_version(checkpoint)
     told["optimizer"][1]["amsgrad"] = True
     file.write_text(json.dumps(told))
 
@@ -93,11 +114,13 @@ def replace_optimizer(checkpoint: Path) -> None:
     [
         (truncate, "the file was damaged after it was written"),
         (lambda checkpoint: (checkpoint / SHARD).unlink(), "no whole checkpoint there"),
+        (flip, f"{SHARD}: expected bytes of checksum"),
+        (edit, "the file was damaged or edited after it was written"),
         (renew, "a newer maniple wrote this checkpoint"),
         (rename, "another fingerprint than graph 'small'"),
         (replace_optimizer, "max_exp_avg_sq"),
     ],
-    ids=["truncated", "missing", "newer", "graph", "optimizer"],
+    ids=["truncated", "missing", "one bit", "edited", "newer", "graph", "optimizer"],
 )
 def test_a_checkpoint_that_is_not_this_training_s_is_refused(
     tmp_path: Path, damage: Callable[[Path], object], expected: str
