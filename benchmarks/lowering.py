@@ -3,8 +3,8 @@
     python benchmarks/lowering.py                prints tables and one JSON object
     python benchmarks/lowering.py --json         prints the JSON object alone
 
-A training step is lowered for one rank, as every rank does, with nothing known from before: `data_parallel`, whose
-layers share their analysis, and a random plan, whose layers share next to nothing. A trace is one rank's: `chain`
+A training step is lowered whole, for all ranks, with nothing known from before: `data_parallel`, whose layers share
+their analysis, and a random plan, whose layers share next to nothing. A trace is one rank's: `chain`
 writes ten tiles again and again, `stencil` has four points that read their neighbours. A world is a data-parallel step
 of 16 samples a rank as a simulator takes it, with all rows of all ranks, timed as they run: on GPUs in hosts of eight,
 `h100xRANKS`. A part is what rank 1 of the same step does at its start: it lowers the schedule, of which it lists its

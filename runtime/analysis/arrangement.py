@@ -43,21 +43,20 @@ def arrange(fragment: Fragment, plans: Column, pieces: Column, places: Places, k
         known: whether each memory is asked for; where all pushes are listed, all are.
     """
     listed = fragment.blocks is None
-    moves = np.flatnonzero(plans != DIRECT) if fragment.blocks is None else np.unique(fragment.blocks.ends[:, 0])
-    if not len(moves):
+    if fragment.blocks is None:
+        moves = np.flatnonzero(plans != DIRECT).tolist()
+        sent, folded = (np.isin(each[:, columns.NODE], moves) for each in (fragment.transfers, fragment.pieces))
+        transfers, folds, parts = fragment.transfers[~sent], fragment.pieces[~folded], fragment.parts
+    else:
+        moves = list(dict.fromkeys(fragment.blocks.ends[:, 0].tolist()))
+        transfers, folds, parts = fragment.transfers, fragment.pieces[:0], fragment.parts[:0]
+    if not moves:
         return fragment
-    stays = ~np.isin(fragment.transfers[:, columns.NODE], moves)
-    kept = np.full((int(stays.sum()), columns.FOLLOWS + 1), NONE, dtype=np.int64)
-    kept[:, : columns.FOLLOWS] = fragment.transfers[stays]
-    made = _Made(
-        [fragment.accesses],
-        [kept],
-        [fragment.pieces[~np.isin(fragment.pieces[:, columns.NODE], moves)]],
-        fragment.instances.copy(),
-        [fragment.parts if listed else fragment.parts[:0]],
-        PiecedSpaces(fragment.spaces),
-    )
-    for move in moves.tolist():
+    kept = np.full((len(transfers), columns.FOLLOWS + 1), NONE, dtype=np.int64)
+    kept[:, : columns.FOLLOWS] = transfers
+    spaces = PiecedSpaces(fragment.spaces)
+    made = _Made([fragment.accesses], [kept], [folds], fragment.instances.copy(), [parts], spaces)
+    for move in moves:
         exchange = _Exchange.of_pushes(fragment, move) if listed else _Exchange.of_blocks(fragment, move)
         asked = known[exchange.group] | listed
         if asked.any():
@@ -67,7 +66,10 @@ def arrange(fragment: Fragment, plans: Column, pieces: Column, places: Places, k
 
 def _by_move(tables: Sequence[Table]) -> Table:
     """Rows by ascending movement, those of one in the order in which they were given."""
-    rows = np.concatenate(tables)
+    filled = [table for table in tables if len(table)]
+    if len(filled) < 2:
+        return filled[0] if filled else tables[0]
+    rows = np.concatenate(filled)
     found: Table = rows[rows[:, columns.NODE].argsort(kind="stable")]
     return found
 
@@ -156,23 +158,26 @@ class _Exchange:
     def arrange(self, made: _Made, plan: int, pieces: int, places: Places, known: Flags) -> None:
         """Add the pushes and folds in which members have a part, in the order in which all members make them."""
         spaces = self.blocks[:, local_hops.SPACE]
-        cut = [made.spaces.cut(space, pieces) for space in spaces.tolist()] if pieces > 1 else spaces[:, None].tolist()
+        cuts, cut = np.arange(len(spaces) + 1), np.ascontiguousarray(spaces)
+        if pieces > 1:
+            each = [made.spaces.cut(space, pieces) for space in spaces.tolist()]
+            cuts, cut = np.cumsum([0, *map(len, each)]), np.asarray([space for part in each for space in part])
         pushes, parts, folds, further, tiles, uses = local_hops.local_hops(
             plan, (places[0][self.group], places[1][self.group]), known, self.blocks, self.given, self.staged,
-            self.mains, np.cumsum([0, *map(len, cut)]),
-            np.asarray([space for each in cut for space in each], dtype=np.int64), len(made.instances), self.reduces,
-            bool((self.mains != NONE).any()),
+            self.mains, cuts, cut, len(made.instances), self.reduces, bool((self.mains != NONE).any()),
         )  # fmt: skip
         room: Iterable[Column] = made.instances[:0, 2:].T
         if len(self.staged):  # a tile has room for its block, as those have that are there already
             room = made.instances[self.staged.max(axis=1)[tiles[:, 1]], 2:].T
         elif len(tiles):
             room = made.spaces.hulls(spaces[tiles[:, 1]])
-        new = _columns(self.group[tiles[:, 0]], int(InstanceKind.STAGING), *room)
-        made.instances = np.concatenate([made.instances, new])
-        fed = pushes[pushes[:, local_hops.FEEDS] != NONE]
-        receivers = (fed[:, local_hops.BY] + fed[:, local_hops.DISTANCE]) % len(self.group)
-        made.instances[fed[:, local_hops.TARGET], 0] = self.group[receivers]
+        if len(tiles):
+            new = _columns(self.group[tiles[:, 0]], int(InstanceKind.STAGING), *room)
+            made.instances = np.concatenate([made.instances, new])
+        if len(folds) or len(further):
+            fed = pushes[pushes[:, local_hops.FEEDS] != NONE]
+            receivers = (fed[:, local_hops.BY] + fed[:, local_hops.DISTANCE]) % len(self.group)
+            made.instances[fed[:, local_hops.TARGET], 0] = self.group[receivers]
         every, begins = np.concatenate([folds, further]), sum(map(len, made.parts))
         made.parts.append(parts)
         made.pieces.append(
@@ -184,6 +189,8 @@ class _Exchange:
 
 def _rows_of(rows: Table, move: int) -> Table:
     """The rows of a movement, of rows by ascending movement."""
+    if len(rows) and rows[0, columns.NODE] == rows[-1, columns.NODE] == move:
+        return rows
     first, last = np.searchsorted(rows[:, columns.NODE], (move, move + 1))
     found: Table = rows[first:last]
     return found
@@ -195,9 +202,9 @@ def _in_turn(move: int, pushes: Table) -> Table:
     pushes = pushes[np.lexsort(turns.T[::-1])]
     brings, sent = pushes[:, local_hops.BRINGS], pushes[:, local_hops.FOLLOWS]
     lands = np.flatnonzero(brings != NONE)
-    lands = lands[brings[lands].argsort()]
     follows = np.full(len(pushes), NONE, dtype=np.int64)
-    if len(lands):
+    if len(lands) and (sent != NONE).any():
+        lands = lands[brings[lands].argsort()]
         at = np.minimum(np.searchsorted(brings[lands], sent), len(lands) - 1)
         follows = np.where((sent != NONE) & (brings[lands][at] == sent), lands[at], NONE)
     row = [local_hops.PART, local_hops.SOURCE, local_hops.TARGET, local_hops.FEEDS, local_hops.AFTER]

@@ -40,13 +40,40 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def neighbours(machine: Machine, known: Collection[int], sent: Sequence[tuple[Fragment, int, bool]]) -> list[int]:
+Sent = tuple["Fragment", int, bool]
+"""Of a region its fragment, the bytes of an element, and whether its valid instances outlive a run."""
+
+
+def listed(machine: Machine, known: Collection[int] | None, regions: Sequence[Sent], *, turns: bool) -> Flags:
+    """Say of each memory whether it is listed what is done there: in those that are known, and by their neighbours.
+
+    It is in all where all ranks might be neighbours, where regions take turns with storage, which is told of all
+    memories, and where one was analysed use by use.
+
+    Args:
+        machine: the machine.
+        known: the memories of a rank; none: all.
+        regions: the regions.
+        turns: whether regions take turns with storage.
+    """
+    ranks = {memory.rank for memory in machine.memories}
+    others = ranks.difference(machine.memories[memory].rank for memory in known or ())
+    found: Flags = np.full(len(machine.memories), fill_value=True)
+    if known is None or turns or len(others) <= MOST_NEIGHBOURS:
+        return found
+    if all(fragment.blocks is not None for fragment, *_ in regions):
+        found[:] = False
+        found[[*known, *neighbours(machine, known, regions)]] = True
+    return found
+
+
+def neighbours(machine: Machine, known: Collection[int], sent: Sequence[Sent]) -> list[int]:
     """Give the memories of the ranks to which most of what lives within a run goes as single tiles.
 
     Args:
         machine: the machine.
         known: the memories that these tiles leave.
-        sent: of each region its fragment, the bytes of an element, and whether its valid instances outlive a run.
+        sent: the regions.
     """
     got: Counter[int] = Counter()
     alike = Counter((id(fragment), size, outlives) for fragment, size, outlives in sent)

@@ -12,7 +12,7 @@ from maniple.regions.columns.adjacency import csr, gathered
 from maniple.runtime.analysis import fragment as columns
 from maniple.runtime.analysis.arrangement import arrange
 from maniple.runtime.analysis.fragment_kernels import count_items, place_items
-from maniple.runtime.analysis.fragment_part import has_to_do, members_of, neighbours, part_of
+from maniple.runtime.analysis.fragment_part import has_to_do, listed, members_of, part_of
 from maniple.runtime.analysis.move_table import tabulate
 from maniple.runtime.schedule.instance import Instances
 from maniple.runtime.schedule.launch_columns import processors_of
@@ -92,12 +92,8 @@ class ScheduleBuilder:
         # A fragment that several regions share has its spaces once.
         self.network, self._analysed = Network.of(machine), tuple(fragments)
         self._prices: dict[tuple[int, int], Prices] = {}
-        self._listed = np.full(len(machine.memories), fill_value=True)
-        # What takes turns with storage, and what was analysed use by use, is told of all memories.
-        if known is not None and not rings and all(fragment.blocks is not None for fragment in fragments):
-            outlives = [region.id in lasting for region in regions]
-            self._listed = self._known.copy()
-            self._listed[neighbours(machine, known, [*zip(fragments, self._sizes, outlives, strict=True)])] = True
+        outlives = [region.id in lasting for region in regions]
+        self._listed = listed(machine, known, [*zip(fragments, self._sizes, outlives, strict=True)], turns=bool(rings))
         fragments, chosen = self._arranged()
         different = {id(fragment): fragment for fragment in fragments}
         self._spaces = JoinedSpaces([fragment.spaces for fragment in different.values()])
@@ -177,7 +173,7 @@ class ScheduleBuilder:
             plans=self._plans(),
             rings=self._rings,
             elsewhere=self._elsewhere(),
-            members=None if self._known.all() else members_of(count, zip(moves, self._analysed, strict=True)),
+            members=None if self._listed.all() else members_of(count, zip(moves, self._analysed, strict=True)),
             listed=None if self._listed.all() else frozenset(np.flatnonzero(self._listed).tolist()),
         )
         if not self._rings:
@@ -223,17 +219,17 @@ class ScheduleBuilder:
         task_uses = _joined([f.tasks[:, columns.USE] + uses[number] for number, f in enumerate(fragments)])
         tasks = first[task_uses] + _joined([fragment.tasks[:, columns.POINT] for fragment in fragments])
         moves = moved[serves] + np.arange(len(serves)) - np.searchsorted(serves, serves)
-        listed: list[Column] = []
+        told: list[Column] = []
         at, behind = 0, 0
         for placed, fragment in zip(self._placed, fragments, strict=True):
             own, served = len(fragment.tasks), len(fragment.serves)
-            listed.append(at + (np.arange(own) if placed.tasks is None else placed.tasks))
+            told.append(at + (np.arange(own) if placed.tasks is None else placed.tasks))
             placed.moves = moves[behind : behind + served]
             placed.rows = tasks[at : at + own]
             at, behind = at + own, behind + served
         for placed in self._moving:
             placed.rows = np.concatenate((placed.rows, placed.moves))
-        chosen = _joined(listed)
+        chosen = _joined(told)
         self._tasks, self._slots = tasks[chosen], slots[task_uses[chosen]]
         return starts
 

@@ -31,10 +31,12 @@ Push = tuple[int, int, object, Piece | None, Piece | None, Transfer | None]
 
 @cache
 def steps() -> list[tuple[str, mp.Graph, mp.Plan, mp.Machine]]:
-    """Steps under named and random plans, and of hosts whose collectives go by other plans than direct."""
+    """Steps under named and random plans, of more ranks than are neighbours, and of collectives that go not direct."""
     drawn = islice(plans(settings().max_examples // 50, first=3, machines=MACHINES), 0, None, 4)
     graph, machine = model("mlp", 32), mp.Machine.preset("k80x8")
-    return [*drawn, (machine.name, graph, mp.search(graph, machine, strategy="data_parallel"), machine)]
+    many, network = mp.Machine.cpu(1, ranks=6, nodes=2), NETWORKS["digits"].graph("float32")
+    mixed = [(f"six, {seed}", network, mp.search(network, many, strategy="random", seed=seed), many) for seed in (1, 2)]
+    return [*drawn, *mixed, (machine.name, graph, mp.search(graph, machine, strategy="data_parallel"), machine)]
 
 
 @cache

@@ -13,6 +13,7 @@ from maniple.regions.privilege import READ
 from maniple.runtime.analysis import fragment as columns
 from maniple.runtime.analysis.fragment import Fragment, FragmentKey, HostDistance
 from maniple.runtime.analysis.fragment_part import has_to_do, members_of, neighbours, part_of
+from maniple.runtime.analysis.fragment_part import listed as told_of
 from maniple.runtime.analysis.placed_use import PlacedUse
 from maniple.runtime.analysis.step_analysis import analyse
 from maniple.runtime.machine.machine import Machine
@@ -89,6 +90,17 @@ def test_neighbours_get_most_of_what_lives_within_a_run() -> None:
         if fragment.kinds[move] == RowKind.COPY and fragment.instances[source, 0] == 0
     )
     assert (found[True] == []) == mains
+
+
+def test_all_is_listed_where_all_ranks_might_be_neighbours_or_turns_are_taken() -> None:
+    fragment = next(found for seed in range(60) for found, _, known in (drawn(seed),) if len(known) == 8)
+    regions = [(fragment, 4, False)]
+    for ranks, known, turns, every in ((5, (1,), False, True), (8, None, False, True), (8, (1,), True, True)):
+        assert told_of(Machine.cpu(1, ranks=ranks), known, regions, turns=turns).all() == every
+    machine = Machine.cpu(1, ranks=8)
+    found = np.flatnonzero(told_of(machine, (1,), regions, turns=False)).tolist()
+    assert found == sorted([1, *neighbours(machine, (1,), regions)])
+    assert len(found) < 8
 
 
 def test_rows_that_memories_have_to_do_with() -> None:
