@@ -11,7 +11,9 @@ a Xeon; "first" with the copy out of torch's tensor, "last" with what is turned)
     128 to 128, 16 x 16    25.7   22.8             26.4   23.2     25.0   24.5
     512 to 512, 4 x 4      22.6   39.5             20.2   41.1     41.9   42.7
 
-So small images stay as they are, and so do all on other processors, and where one has several cores.
+So small images stay as they are, and so do all on other processors, and where one has several cores. Sums are rounded in
+another order: of 8 images of 128 channels the farthest value is 1.4e-6 of the largest from that of float64, and 3e-7
+with channels first.
 """
 
 from __future__ import annotations
