@@ -105,8 +105,6 @@ def bind_forward(context: TileContext, tensors: ForwardTensors) -> Callable[[], 
     forward, copy, groups = _FORWARD[len(operator.axes)], result.copy_, _groups(context)
     stride, dilation = operator.stride, operator.dilation
     padding = torch_padding(context)
-    if padding is not None and x is not None and channels_last_kernels.suits(context, x, weight, result):
-        return channels_last_kernels.bind_forward(context, x, weight, bias, result, padding)
     if padding is not None and x is not None:
         return lambda: copy(forward(x, weight, bias, stride, padding, dilation, groups))  # type: ignore[return-value]
     steps = CallSequence()
@@ -163,11 +161,9 @@ def bind_backward(context: TileContext, tensors: BackwardTensors) -> Callable[[]
     if plain and mask[:2] == [False, True] and weight_product.suits(context, source, weight, gradient):
         made = weight_product.bind_weight_gradient(context, source, gradient, padding or (), bias=mask[2])
         return steps.then(_bind_put(made, targets, tensors.adds)).bind()
-    last = plain and channels_last_kernels.suits(context, source, weight, gradient)
-    if last and (targets[0] is None or targets[0][0].is_contiguous()):
-        target = None if targets[0] is None else targets[0][0]
-        found = channels_last_kernels.bind_backward(context, source, weight, gradient, target, arguments)
-        return steps.then(_bind_put(found, (None, *targets[1:]), tensors.adds)).bind()
+    inner = targets[0][0] if plain and targets[0] is not None and not any(mask[1:]) else None
+    if inner is not None and channels_last_kernels.suits(context, weight, gradient, inner):
+        return steps.then(channels_last_kernels.bind_input_gradient(context, weight, gradient, inner, arguments)).bind()
     found = partial(convolution_backward, gradient, source, weight, *arguments)
     return steps.then(_bind_put(found, targets, tensors.adds)).bind()
 

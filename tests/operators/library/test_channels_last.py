@@ -1,4 +1,4 @@
-"""Convolutions with channels last and weight gradients by a product: torch's values; which tiles they are for."""
+"""Input gradients with channels last and weight gradients by a product: torch's values; which tiles they are for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from maniple.operators.library.windows import channels_last_kernels, weight_product
 from maniple.operators.library.windows.channel_order import turn
 from maniple.operators.library.windows.convolution import Conv2d
-from maniple.operators.operator.operator import BackwardTensors, ForwardTensors, TileContext
+from maniple.operators.operator.operator import BackwardTensors, TileContext
 
 TOLERANCE = 1e-5  # of float32, relative to the largest; torch adds up thousands of products
 
@@ -57,7 +57,7 @@ def near(found: Tensor, wanted: Tensor) -> bool:
     bias=st.booleans(),
     wanted=st.sets(st.integers(0, 1), min_size=1),
 )
-def test_a_tile_that_suits_trains_as_torch_s(
+def test_a_tile_that_suits_has_torch_s_gradients(
     channels: tuple[int, int], size: tuple[int, int], window: int, stride: int, *, bias: bool, wanted: set[int]
 ) -> None:
     operator = Conv2d(*channels, (window, window), (stride, stride), (window // 2, window // 2), bias=bias)
@@ -65,8 +65,7 @@ def test_a_tile_that_suits_trains_as_torch_s(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channels_last_kernels, "is_faster_here", lambda: True)
         context, result = tile(operator, x, weight, shift)
-        suits = channels_last_kernels.suits(context, x, weight, result)
-        operator.kernels().bind_forward(context, ForwardTensors((x, weight, shift), (result,)))()
+        suits = channels_last_kernels.suits(context, weight, result, x)
         slope = torch.randn(result.shape, generator=torch.Generator().manual_seed(0))
         targets = tuple(
             torch.full_like(each, float("nan")) if each is not None and min(place, 1) in wanted else None
@@ -78,7 +77,6 @@ def test_a_tile_that_suits_trains_as_torch_s(
     by_torch = torch.nn.functional.conv2d(*leaves, stride, window // 2)  # type: ignore[arg-type]
     by_torch.backward(slope.double())
     assert suits == (x.numel() + result.numel() >= 3 * weight.numel())
-    assert near(result, by_torch.detach())
     for found, leaf in zip(targets, leaves, strict=True):
         assert found is None or (leaf is not None and leaf.grad is not None and near(found, leaf.grad))
 
@@ -93,13 +91,13 @@ def test_which_tiles_suit(monkeypatch: pytest.MonkeyPatch) -> None:
         x, weight, bias = drawn(operator, size, samples)
         context, result = tile(operator, x, weight, bias, cores=cores)
         lies = x.transpose(2, 3) if apart and size[0] == size[1] else x
-        return channels_last_kernels.suits(context, lies, weight, result)
+        return channels_last_kernels.suits(context, weight, result, lies)
 
     assert suits(operator, (16, 16))
     assert not suits(operator, (16, 16), cores=2)
     assert not suits(operator, (16, 16), apart=True)
-    assert not suits(operator, (7, 7), samples=8), "small images"
-    assert not suits(Conv2d(64, 64, (3, 3), (1, 1), (1, 1)), (8, 8), samples=2), "larger weights than images"
+    assert not suits(operator, (15, 15), samples=8), "small images"
+    assert not suits(Conv2d(256, 256, (3, 3), (1, 1), (1, 1)), (16, 16), samples=2), "larger weights than images"
     assert not suits(Conv2d(4, 8, (3, 3), (1, 1), (1, 1), groups=2), (16, 16))
     monkeypatch.setattr(channels_last_kernels, "is_faster_here", lambda: False)
     assert not suits(operator, (16, 16))
