@@ -72,7 +72,7 @@ def on(bench: Bench, ranks: int, program: Callable[[World], Any]) -> list[Any]:
     """Run a program on ranks that are threads of this process and share the device."""
     worlds = local_worlds(ranks, device=bench.device)
     try:
-        return run_on_worlds(worlds, program, deadline_s=240.0)
+        return run_on_worlds(worlds, program, deadline_s=600.0)
     finally:
         for world in worlds:
             RankRuntime.of(world).close()
