@@ -42,6 +42,30 @@ for number in range(6):
     else:
         x.read()
 """
+LOST = """
+import maniple as mp
+from maniple.runtime.control.world import current
+from maniple.runtime.execution.rank import RankRuntime
+
+@mp.task
+def grow(x: mp.ReadWrite) -> None:
+    raise NotImplementedError
+
+@grow.variant("cuda")
+def grow_there(x):
+    x.add_(1)
+
+x = mp.region((64, 64), name="x")
+mp.fill(x, 1.0)
+rows, world = mp.blocks((2, 1)), current()
+for number in range(6):
+    if number == 3 and world.rank == {loser}:
+        RankRuntime.of(world).processors[world.rank].device.lose("CUDA error: unspecified launch failure")
+    mp.index_launch(grow, rows.colors, x[rows])
+    found = x.read().sum().item()
+    if world.rank == 0:
+        print("step", number, found, flush=True)
+"""
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "digits.py"
 
 
@@ -96,6 +120,19 @@ def test_a_rank_that_is_killed_while_tiles_are_on_their_way_is_named(sender: int
     )
     assert "step 3" not in found.stdout
     assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize("loser", [0, 1])
+def test_a_device_that_is_lost_ends_the_run_with_its_rank_and_what_the_driver_says(loser: int, tmp_path: Path) -> None:
+    script = tmp_path / "lost.py"
+    script.write_text(LOST.format(loser=loser))
+    command = [sys.executable, "-m", "maniple.cli", "run", "--nodes", "2", "--device", "null", str(script)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert found.returncode == 1, found.stderr
+    assert f"node {loser} (rank {loser})" in found.stderr
+    assert "the device failed (CUDA error: unspecified launch failure)" in found.stderr
+    assert "step 2" in found.stdout
+    assert "step 3" not in found.stdout
 
 
 def test_a_run_is_the_machine_that_it_is_given(on_cpus: dict[str, Any]) -> None:
