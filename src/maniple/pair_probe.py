@@ -214,8 +214,8 @@ def measure(connection: socket.socket, largest: int = LARGEST, clock: Callable[[
         trip = time.perf_counter_ns() - start
         trips.append((trip, theirs - before - trip / 2))
     latency = statistics.median(trip for trip, _ in trips) / 2e9
-    rates = [_rate(connection, what, largest) for what in (TAKE, GIVE, BOTH)]
-    return Measured(latency, *rates, min(trips)[1] / 1e9)
+    there, back, both = (_rate(connection, what, largest) for what in (TAKE, GIVE, BOTH))
+    return Measured(latency, there, back, both, min(trips)[1] / 1e9)
 
 
 def _rate(connection: socket.socket, what: bytes, largest: int) -> float:
