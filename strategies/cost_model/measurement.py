@@ -118,7 +118,7 @@ class Measurement:
         dropped: how many earlier passes there were that count no more.
         runoff: what the passes have in common with those of the tasks that were timed side by side; empty: none were.
         kept: bytes that the body takes beside what it sees, from when it is bound.
-        peak: bytes more while it runs, at most.
+        peak: bytes more while it runs, at most, those of its processor's scratchpad among them.
     """
 
     passes: tuple[Pass, ...]
@@ -301,6 +301,7 @@ def measure(
             runs = _time_calls(lambda: _bind_all(body.bind, copies, clock), cores, clock, others)
             views = body.views()
             scratch = measure_scratch(lambda: body.bind(views), watch_host_run)
+            scratch = scratch._replace(peak=scratch.peak + body.shared_bytes())
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)

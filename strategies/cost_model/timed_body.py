@@ -13,6 +13,7 @@ from maniple.process.error import RequestError
 from maniple.runtime.lanes.accumulation_binding import bind_added
 from maniple.runtime.schedule.accumulation import joining
 from maniple.runtime.storage.copy_kernels import torch_dtype
+from maniple.runtime.storage.scratch import Signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,6 +65,11 @@ class TimedBody:
         """The bytes of what it sees."""
         seen = zip(self._launch.requirements, self._boxes, strict=True)
         return sum(box.volume * need.region.itemsize for need, box in seen if box is not None)
+
+    def shared_bytes(self) -> int:
+        """The bytes of its processor's scratchpad that the body which was bound last has."""
+        pad = self._binder.pad(self._point) if isinstance(self._binder, Signed) else None
+        return 0 if pad is None else max(pad.ends, default=0)
 
     def views(self) -> Views:
         """Make what it sees: tensors of its own, in the memory where this thread makes them."""

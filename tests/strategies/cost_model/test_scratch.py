@@ -16,6 +16,7 @@ from maniple.process.taken_memory import Taken
 from maniple.runtime.control.world import World
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.schedule.launch import Launch
+from maniple.runtime.storage.scratchpad import Scratchpad
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import Measurements, frames, measure, step_bytes
@@ -50,6 +51,40 @@ def test_a_body_is_heard_when_it_is_timed() -> None:
     own = replace(launch, binder=bind)
     found = measure(own, 0, 1, frames(own, [0]), 1 << 10)
     assert (found.kept, found.peak) == (512, 4096)
+
+
+class Turning:
+    """Binds a body that has 2,048 bytes of its processor's scratchpad, and takes 1,024 more."""
+
+    pure = True
+
+    def __init__(self) -> None:
+        self.shared = Scratchpad()
+
+    def eager(self, point: int) -> str:
+        del point
+        return ""
+
+    def signature(self, point: int) -> str:
+        del point
+        return "turning"
+
+    def pad(self, point: int) -> Scratchpad:
+        del point
+        return self.shared
+
+    def __call__(self, point: int, views: Sequence[torch.Tensor | None], cores: int) -> Callable[[], object]:
+        del point, views, cores
+        mine = self.shared.turn().view((2048,), torch.uint8, torch.empty(0))
+        return lambda: mine.fill_(0).add_(torch.empty(1024, dtype=torch.uint8)[0])
+
+
+def test_what_a_body_has_of_a_scratchpad_is_counted_where_it_is_timed() -> None:
+    (launch, *_) = launches(network()).values()
+    own = replace(launch, binder=Turning())
+    found = measure(own, 0, 1, frames(own, [0]), 1 << 10)
+    assert found.kept == 0
+    assert 2048 + 1024 <= found.peak <= 2048 + 1024 + 64
 
 
 @final
