@@ -36,7 +36,13 @@ def reserve(size: int) -> torch.Tensor:
 
     Args:
         size: how many.
+
+    Raises:
+        MemoryError: the system gives this process no more addresses.
     """
-    with torch.inference_mode(mode=False):
+    try:
         addresses = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size:,} bytes of addresses for scratch: {error}; raise the limit (ulimit -v)") from error
+    with torch.inference_mode(mode=False):
         return torch.frombuffer(addresses, dtype=torch.uint8)

@@ -82,3 +82,12 @@ def test_a_device_gives_pieces_which_are_counted() -> None:
     for count in (16, 64, 8):
         assert isinstance(pad.turn().view((count,), torch.float32, near), Elsewhere)
     assert pad.allocated == taken_bytes([64, 256, 32], on_host=False) == 64 + 256
+
+
+def test_no_more_addresses_are_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("mmap.mmap", refuse)
+    with pytest.raises(MemoryError, match=r"268,435,456 bytes of addresses for scratch: .*raise the limit"):
+        Scratchpad().turn().view((4,), torch.float32, torch.empty(0))
