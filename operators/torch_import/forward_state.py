@@ -43,7 +43,7 @@ def plain_attributes(module: nn.Module) -> dict[str, object]:
     return {path: leaf for path, leaf in _attributes(module) if isinstance(leaf, _PLAIN)}
 
 
-def _attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
+def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """What a module and those inside hold as plain attributes, also within containers, by dotted name."""
     for prefix, part in module.named_modules():
         for key, held in vars(part).items():
@@ -179,7 +179,8 @@ def _places(module: nn.Module) -> dict[str, object]:
 
 def _place(state: Any) -> list[object]:
     """A state of numpy's, which has arrays inside, as values that can be compared."""
-    return [leaf.tobytes() if hasattr(leaf, "tobytes") else leaf for _, leaf in leaves("", state)]
+    inside: list[tuple[str, Any]] = leaves("", state)
+    return [leaf.tobytes() if hasattr(leaf, "tobytes") else leaf for _, leaf in inside]
 
 
 @contextmanager

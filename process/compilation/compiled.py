@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from sys import modules
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -34,7 +34,7 @@ from maniple.process.compilation import inner_library, linkable_code, numba_inte
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
-at: Any = np.uint64
+at = cast("Callable[[Any], int]", np.uint64)
 """A place in an array, for compiled code: of a signed one it asks each time whether it counts from the end."""
 
 PREFIX = "kernels-"

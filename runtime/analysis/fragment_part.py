@@ -91,8 +91,8 @@ def neighbours(machine: Machine, known: Collection[int], sent: Sequence[Sent]) -
         ends = memory[pushed[goes, columns.TARGET]].tolist()
         for target, elements in zip(ends, fragment.elements[pushed[goes, columns.NODE]].tolist(), strict=True):
             got[machine.memories[target].rank] += elements * size * times
-    for memory in known:
-        got.pop(machine.memories[memory].rank, None)
+    for place in known:
+        got.pop(machine.memories[place].rank, None)
     found = sorted(got, key=lambda rank: (-got[rank], rank))[:MOST_NEIGHBOURS]
     return [memory for rank in found for memory in machine.memories_of(rank)]
 

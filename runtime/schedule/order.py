@@ -155,8 +155,8 @@ def put(buckets: Numbers, before: Numbers, row: int, bucket: int) -> None:
 @leaf
 def _begin(edge_row: Column, waiting: Numbers, buckets: Numbers, before: Numbers) -> None:
     """Count for how many others each row waits, and put the rows that wait for none into the first bucket."""
-    for row in edge_row:
-        waiting[at(row)] += 1
+    for later in edge_row:
+        waiting[at(later)] += 1
     for row in range(len(waiting)):
         if waiting[row] == 0:
             put(buckets, before, row, 0)

@@ -330,8 +330,8 @@ class Schedule:
         found = [(folds, of_piece, feeds), (folds, of_piece, after), (pushes, of_push, follows)]
         transfer = (*transfer[:4], *(_renumber(*column)[stays] for column in found))
         taken = self.takes_part(memories)
-        pairs = {name: _between(taken, *getattr(self, name)) for name in ("successors", "carried")}
-        return replace(self, access=access, transfer=transfer, pieces=pieces, **pairs)
+        successors, carried = (_between(taken, *pairs) for pairs in (self.successors, self.carried))
+        return replace(self, access=access, transfer=transfer, pieces=pieces, successors=successors, carried=carried)
 
     def _known(self, memories: Collection[int]) -> Flags:
         known = np.zeros(len(self.machine.memories), dtype=np.bool_)
