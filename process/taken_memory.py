@@ -13,7 +13,9 @@ class Taken(NamedTuple):
     Args:
         kept: bytes that it had not given back when it ended.
         peak: bytes that it had at once, at most.
+        shared: bytes that it had besides of memory with which other work takes turns.
     """
 
     kept: int
     peak: int
+    shared: int = 0

@@ -130,7 +130,7 @@ class Measured:
             seen = boxes[self._machine.memory_of(place.processor)]
             key = self._key(launch, point, self._machine.processor(place.processor).cores, seen)
             known = None if key is None else self.measurements.tasks.get(key)
-            found.append(NOTHING if known is None else Taken(known.kept, known.peak))
+            found.append(NOTHING if known is None else Taken(known.kept, known.peak, known.shared))
         return found
 
     def _boxes(self, launch: Launch) -> Boxes:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-VERSION = 8
+VERSION = 9
 """The version of the file."""
-WHOLE = ("work", "touched", "dropped", "kept", "peak")
+WHOLE = ("work", "touched", "dropped", "kept", "peak", "shared")
 FIELDS = ("kind", "body", "shapes", "cores", "footprint", "beside", "passes", "flops", "runoff", *WHOLE)
 """Of a task in it; those that are whole numbers."""
 WARM_UP, RUNS, LEAST_S = 1, 3, 2e-3
@@ -118,7 +118,8 @@ class Measurement:
         dropped: how many earlier passes there were that count no more.
         runoff: what the passes have in common with those of the tasks that were timed side by side; empty: none were.
         kept: bytes that the body takes beside what it sees, from when it is bound.
-        peak: bytes more while it runs, at most, those of its processor's scratchpad among them.
+        peak: bytes more while it runs, at most.
+        shared: bytes that it has of its processor's scratchpad, with which other bodies take turns.
     """
 
     passes: tuple[Pass, ...]
@@ -129,6 +130,7 @@ class Measurement:
     runoff: str = ""
     kept: int = 0
     peak: int = 0
+    shared: int = 0
 
     @classmethod
     def of(cls, launch: Launch, point: int, median_ns: int, spread_ns: int, scratch: Taken = NOTHING) -> Self:
@@ -301,7 +303,7 @@ def measure(
             runs = _time_calls(lambda: _bind_all(body.bind, copies, clock), cores, clock, others)
             views = body.views()
             scratch = measure_scratch(lambda: body.bind(views), watch_host_run)
-            scratch = scratch._replace(peak=scratch.peak + body.shared_bytes())
+            scratch = scratch._replace(shared=body.shared_bytes())
     finally:
         torch.set_num_threads(threads)
     median = statistics.median(runs)

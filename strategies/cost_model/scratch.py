@@ -1,7 +1,8 @@
 """Scratch of steps: what bodies take beside what they see, measured when they are timed.
 
 A step has, beside its instances, all that its bodies keep from when they are bound, and of each processor the most that
-one of its bodies takes while it runs: a processor runs one at a time.
+one of its bodies takes while it runs, for a processor runs one at a time, and the most that one has of the scratchpad
+that they take turns with, which stays.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ def scratch_bytes(schedule: Schedule, costs: object) -> tuple[int, ...]:
     if not isinstance(costs, ScratchModel):
         return tuple(sizes)
     most: dict[int, int] = {}
+    shared: dict[int, int] = {}
     for launch in schedule.launches:
         for point, taken in zip(launch.points, costs.scratch(launch), strict=True):
             sizes[machine.memory_of(point.processor)] += taken.kept
             most[point.processor] = max(most.get(point.processor, 0), taken.peak)
-    for processor, size in (*most.items(), *added_bytes(schedule).items()):
+            shared[point.processor] = max(shared.get(point.processor, 0), taken.shared)
+    for processor, size in (*most.items(), *shared.items(), *added_bytes(schedule).items()):
         sizes[machine.memory_of(processor)] += size
     return tuple(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -15,7 +16,7 @@ from maniple.operators.lowering.expansion import training_step
 from maniple.operators.lowering.micro_batch import MicroBatches
 from maniple.operators.lowering.operator_body import BackwardBinder, ForwardBinder, InputBinder
 from maniple.operators.lowering.step_program import FragmentCache, Program, lower
-from maniple.runtime.schedule.launch import Launch
+from maniple.runtime.schedule.launch import Launch, Point
 
 OPTIMIZER = mp.SGD(lr=0.1, momentum=0.9)
 
@@ -32,10 +33,15 @@ def bodies(launch: Launch) -> Any:
     """What the bodies of a launch are bound with."""
     binder = launch.binder
     if isinstance(binder, ForwardBinder):
-        return tuple(binder.tiles), binder.slots, binder.training, binder.checked, binder.place.points, binder.looks
+        return tuple(binder.tiles), binder.slots, binder.training, binder.checked, shared_by(binder), binder.looks
     if isinstance(binder, BackwardBinder):
-        return tuple(binder.tiles), binder.slots, binder.place.points, binder.looks
+        return tuple(binder.tiles), binder.slots, shared_by(binder), binder.looks
     return (binder.port.memories, binder.port.rects) if isinstance(binder, InputBinder) else type(binder)
+
+
+def shared_by(binder: ForwardBinder | BackwardBinder) -> Sequence[Point] | None:
+    """The tasks that take turns with a scratchpad."""
+    return None if binder.scratch is None else binder.scratch.points
 
 
 def check(case: Drawn) -> None:

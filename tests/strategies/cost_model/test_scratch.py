@@ -83,32 +83,32 @@ def test_what_a_body_has_of_a_scratchpad_is_counted_where_it_is_timed() -> None:
     (launch, *_) = launches(network()).values()
     own = replace(launch, binder=Turning())
     found = measure(own, 0, 1, frames(own, [0]), 1 << 10)
-    assert found.kept == 0
-    assert 2048 + 1024 <= found.peak <= 2048 + 1024 + 64
+    assert (found.kept, found.shared) == (0, 2048)
+    assert 1024 <= found.peak <= 1024 + 64
 
 
 @final
 class Told(Analytic):
-    """Costs that say what bodies take: of convolutions 100 while they run, and all keep 1."""
+    """Costs that say what bodies take: convolutions 100 while they run, others 50 of the scratchpad; all keep 1."""
 
     def scratch(self, launch: Launch) -> Sequence[Taken]:
-        size = 100 if launch.kind.startswith("conv2d") else 10
-        return [Taken(1, size + point.processor) for point in launch.points]
+        size, shared = (100, 5) if launch.kind.startswith("conv2d") else (10, 50)
+        return [Taken(1, size + point.processor, shared) for point in launch.points]
 
 
 def test_a_memory_holds_what_bodies_keep_and_the_most_of_each_of_its_processors() -> None:
-    """Of processor 0 a convolution takes 100 at most, of processor 1 one takes 101; each of their tasks keeps 1."""
+    """Of processor 0 a convolution takes 100 at most, of processor 1 101; others have 50 of each scratchpad."""
     graph, machine = network(), mp.Machine.cpu(1, ranks=2)
     plan = mp.search(graph, machine, strategy="data_parallel")
     schedule = lower(training_step(graph, plan, machine, SGD), FragmentCache(machine))
     tasks = [sum(p.processor == number for one in schedule.launches for p in one.points) for number in range(2)]
     costs = Told(machine)
-    assert scratch_bytes(schedule, costs) == (tasks[0] + 100, tasks[1] + 101)
+    assert scratch_bytes(schedule, costs) == (tasks[0] + 100 + 50, tasks[1] + 101 + 50)
     assert scratch_bytes(schedule, Analytic(machine)) == (0, 0)
     with_it, without = (Simulation(graph, machine, plan, each, SGD).allocated_bytes() for each in (costs, None))
     assert with_it is not None
     assert without is not None
-    assert [a - b for a, b in zip(with_it, without, strict=True)] == [tasks[0] + 100, tasks[1] + 101]
+    assert [a - b for a, b in zip(with_it, without, strict=True)] == [tasks[0] + 150, tasks[1] + 151]
 
 
 def test_a_step_of_measured_tasks_is_predicted_to_take_what_a_rank_finds() -> None:
