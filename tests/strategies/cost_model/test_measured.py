@@ -285,7 +285,7 @@ def test_files_give_measurements_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version": 8', '"version": 3', "version: expected version 8; measure again, got 3"),
+        ('"version": 9', '"version": 3', "version: expected version 9; measure again, got 3"),
         ('"median_ns": ', '"median_ns": -', r"tasks\[0\]\.passes\[0\]\.median_ns: expected an integer >= 1"),
         ('"cores"', '"cors"', r"tasks\[0\]\.cors: unknown key; did you mean 'cores'"),
     ],
