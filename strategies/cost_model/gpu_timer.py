@@ -80,7 +80,9 @@ class GpuTimer:
         watch = self._device.watch
         work = lambda: scratch.append(measure_scratch(lambda: body.bind(views), watch))  # noqa: E731
         self._device.tasks.submit(work).wait()
-        return Measurement.of(launch, point, max(1, round(median)), round(spread), scratch[0])
+        return Measurement.of(
+            launch, point, max(1, round(median)), round(spread), scratch[0]._replace(shared=body.shared_bytes())
+        )
 
     def close(self) -> None:
         """Let go of the device."""

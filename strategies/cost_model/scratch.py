@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from maniple.process.taken_memory import Taken
 from maniple.runtime.schedule.accumulation import scratch_bytes as added_bytes
+from maniple.runtime.storage.scratchpad import taken_bytes
 
 if TYPE_CHECKING:
     from maniple.runtime.schedule.launch import Launch
@@ -58,12 +59,13 @@ def scratch_bytes(schedule: Schedule, costs: object) -> tuple[int, ...]:
     if not isinstance(costs, ScratchModel):
         return tuple(sizes)
     most: dict[int, int] = {}
-    shared: dict[int, int] = {}
+    ends: dict[int, list[int]] = {}
     for launch in schedule.launches:
         for point, taken in zip(launch.points, costs.scratch(launch), strict=True):
             sizes[machine.memory_of(point.processor)] += taken.kept
             most[point.processor] = max(most.get(point.processor, 0), taken.peak)
-            shared[point.processor] = max(shared.get(point.processor, 0), taken.shared)
+            ends.setdefault(point.processor, []).append(taken.shared)
+    shared = {each: taken_bytes(found, on_host=machine.processor(each).kind == "cpu") for each, found in ends.items()}
     for processor, size in (*most.items(), *shared.items(), *added_bytes(schedule).items()):
         sizes[machine.memory_of(processor)] += size
     return tuple(sizes)
