@@ -274,18 +274,22 @@ class Graph(
         self._recount = operators
 
     def adopt_ends(self, other: Graph, handles: Mapping[int, Tensor]) -> None:
-        """Have the outputs, buffers' next values and loss of another graph.
+        """Have the outputs, buffers' next values, loss and ties of another graph, and what autocast has of its nodes.
 
         Args:
             other: that graph.
             handles: in this graph, of the other's tensors, by their ids there.
         """
+        for alias, named in other.ties.items():
+            self.tie(alias, named)
         for name, output in other.outputs.items():
             self.output(name, handles[output])
         for buffer, value in other.assignments.items():
             self.assign(handles[buffer], handles[value])
         if other.loss_tensor is not None:
             self.loss(handles[other.loss_tensor])
+        kept = {node.name for node in self.nodes}
+        self.enter_autocast({name: half for name, half in other.autocast.items() if name in kept})
 
     def _reapply(self, node: Node, operator: AbstractOperator) -> None:
         """Apply an operator as a node of a graph whose tensors have the same ids as this one's."""

@@ -78,9 +78,5 @@ def replaced(graph: Graph, found: Sequence[Replacement]) -> Graph:
         elif node.id not in inside:
             results = made.apply(node.operator, there(node.given), there(node.own), node.name)
             handles |= dict(zip(node.results, results, strict=True))
-    for alias, named in graph.ties.items():
-        made.tie(alias, named)
     made.adopt_ends(graph, handles)
-    kept = {node.name for node in made.nodes}
-    made.enter_autocast({name: half for name, half in graph.autocast.items() if name in kept})
     return made

@@ -44,11 +44,7 @@ def prune(graph: Graph) -> Graph:
             )
             results = found.apply(node.operator, given, own, node.name)
             handles |= dict(zip(node.results, results, strict=True))
-    for alias, named in graph.ties.items():
-        found.tie(alias, named)
     found.adopt_ends(graph, handles)
-    kept = {node.name for node in found.nodes}
-    found.enter_autocast({name: half for name, half in graph.autocast.items() if name in kept})
     return found
 
 
