@@ -166,6 +166,26 @@ def spread_back(
 
 
 @numba.njit(cache=True, nogil=True)
+def come_back(
+    x: Floats,
+    channel: int,
+    middle: Float,
+    own: Float,
+    factor: Float,
+    sums: tuple[float, float],
+    held: Floats,
+    result: Floats,
+    ends: tuple[Floats, Floats],
+) -> None:
+    """Write a channel's gradients of weight and bias (``ends``) and operand, from the sums of ``let_through``."""
+    total, product = sums
+    kind, count = x.dtype.type, x.shape[0] * x.shape[2]
+    ends[0][channel], ends[1][channel] = product * own, total
+    share, slope = kind(total / count), kind(product * own * own / count)
+    spread_back(x, channel, middle, share, slope, factor, held, result)
+
+
+@numba.njit(cache=True, nogil=True)
 def rectified_gradients(
     gradient: Floats,
     x: Floats,
@@ -192,16 +212,12 @@ def rectified_gradients(
         weight_gradient: (channels,): comes to be the weight's.
         bias_gradient: (channels,): comes to be the bias'.
     """
-    samples, channels, elements = x.shape
-    kind, held = x.dtype.type, branch if branch.size else result
-    for channel in range(channels):
+    held = branch if branch.size else result
+    for channel in range(x.shape[1]):
         middle, own = mean[channel], scale[channel]
         total, product = let_through(gradient, x, channel, made, channel, middle, held)
-        weight_gradient[channel] = product * own
-        bias_gradient[channel] = total
-        share = kind(total / (samples * elements))
-        slope = kind(product * own * own / (samples * elements))
-        spread_back(x, channel, middle, share, slope, weight[channel] * own, branch, result)
+        ends = weight_gradient, bias_gradient
+        come_back(x, channel, middle, own, weight[channel] * own, (total, product), branch, result, ends)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -239,11 +255,7 @@ def local_gradients(
         factor = weight[channel] * own
         rectify(x, channel, middle, factor, bias[channel], added, made, 0)
         total, product = let_through(gradient, x, channel, made, 0, middle, held)
-        weight_gradient[channel] = product * own
-        bias_gradient[channel] = total
-        share = kind(total / (samples * elements))
-        slope = kind(product * own * own / (samples * elements))
-        spread_back(x, channel, middle, share, slope, factor, branch, result)
+        come_back(x, channel, middle, own, factor, (total, product), branch, result, (weight_gradient, bias_gradient))
 
 
 @numba.njit(cache=True, nogil=True)
