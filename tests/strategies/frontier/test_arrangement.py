@@ -6,21 +6,13 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from layered_graph import layers
 
 import maniple as mp
 from maniple.strategies.frontier.arrangement import Arrangement, arrangements, most_even
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.stage_search import StageSearch
 from maniple.strategies.interface.strategy import Problem
-
-
-def layers(count: int = 3, batch: int = 8, width: int = 12) -> mp.Graph:
-    graph = mp.Graph("layers")
-    x, y = graph.input("x", (batch, width)), graph.input("y", (batch,), dtype="int64")
-    for _ in range(count):
-        x = graph.relu(graph.linear(x, width))
-    graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
-    return graph
 
 
 def test_turns_are_the_table_of_the_docstring() -> None:

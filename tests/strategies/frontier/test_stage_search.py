@@ -6,6 +6,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
+from layered_graph import layers
 
 import maniple as mp
 from maniple.operators.lowering.precision import apply_semantics
@@ -22,15 +23,6 @@ from maniple.strategies.interface.strategy import Problem
 from maniple.strategies.optcnn.home_table import GATHERED, HOMES, HOMES_IN_PARTS, PASSING, SPREAD, SUMMED, WHERE_USED
 
 pytestmark = pytest.mark.simulator
-
-
-def layers(count: int = 3, batch: int = 8, width: int = 12) -> mp.Graph:
-    graph = mp.Graph("layers")
-    x, y = graph.input("x", (batch, width)), graph.input("y", (batch,), dtype="int64")
-    for _ in range(count):
-        x = graph.relu(graph.linear(x, width))
-    graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
-    return graph
 
 
 def best(points: set[tuple[int, int]]) -> list[tuple[int, int]]:

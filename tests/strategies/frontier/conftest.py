@@ -1,0 +1,8 @@
+"""Makes the modules of this folder that hold no tests importable by those that do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
