@@ -67,12 +67,15 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 def updates(size: int) -> Iterator[Measured]:
-    """One step of descent with momentum and of AdamW, of one weight and of many; launched again, they go on."""
+    """One step of every optimizer that goes element by element, of one weight and of many; again, they go on."""
+    from maniple.operators.training.torch_rule_kernels import RULES
+
     optimizers = {"SGD with momentum": mp.SGD(lr=0.1, momentum=0.9, weight_decay=0.01), "AdamW": mp.optim.AdamW(1e-3)}
+    by_torch = {name: mp.optim.by_torch(getattr(torch.optim, name)) for name in RULES}
     small = min(size, 1 << 25) // 64
-    for name, optimizer in optimizers.items():
+    for name, optimizer in {**optimizers, **by_torch}.items():
         row = torch.tensor([3.0, *optimizer.flat(optimizer.arguments())], dtype=torch.float64)
-        for sizes in ([size], [small, 64, 1000] * 21):
+        for sizes in [[size], *([[small, 64, 1000] * 21] if name in optimizers else [])]:
             blocks = [Block(*_states(each, len(optimizer.states))) for each in sizes]
             found = [Block(b.value.cuda(), b.gradient.cuda(), tuple(s.cuda() for s in b.states)) for b in blocks]
             for block in blocks[:3]:

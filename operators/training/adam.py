@@ -7,7 +7,7 @@ amsgrad.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -18,6 +18,8 @@ from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from maniple.operators.training.element_rule import ElementRule
 
 __all__: list[str] = []
 
@@ -65,21 +67,16 @@ class AdaptiveMoments(AbstractOptimizer):
             return self.bind_updates([block], cores, row, squares)
         from maniple.operators.training import adam_kernels
 
-        contiguous = all(tensor.is_contiguous() for tensor in block.tensors)
-        fused = contiguous and cores == 1 and not parameter.is_cuda
-        bind = adam_kernels.bind_fused if fused else adam_kernels.bind_torch
-        return bind(self, (parameter, gradient, *states), row, squares)
+        if cores == 1 and not parameter.is_cuda and all(tensor.is_contiguous() for tensor in block.tensors):
+            return adam_kernels.RULE.bind(self, block, row, squares)
+        return adam_kernels.bind_torch(self, block.tensors, row, squares)
 
-    def bind_updates(
-        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
-    ) -> Callable[[], None]:
-        """See ``AbstractOptimizer.bind_updates``; one kernel for all on a GPU."""
-        if row is None or not can_share_kernel(blocks):
-            return super().bind_updates(blocks, cores, row, squares)
-        from maniple.operators.training import adam_cuda_kernels
-        from maniple.runtime.devices.cuda_kernels import current_stream
+    @property
+    def rule(self) -> ElementRule:
+        """See ``AbstractOptimizer.rule``."""
+        from maniple.operators.training.adam_kernels import RULE
 
-        return adam_cuda_kernels.bind_adam(self, blocks, row, squares, current_stream())
+        return RULE
 
     def bind_direction(
         self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor

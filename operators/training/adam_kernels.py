@@ -10,17 +10,9 @@ import numba
 import numpy as np
 import torch
 
-from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.host_memory import in_host_memory
-from maniple.operators.training.clipping import (
-    Clipping,
-    Floats,
-    bounded,
-    bounded_by_torch,
-    factor_there,
-    on_host,
-    scale,
-)
+from maniple.operators.training.clipping import Floats, bounded, bounded_by_torch, factor_there, on_host
+from maniple.operators.training.element_rule import FLAG, HELD, ElementRule, Numbers, begin, unpacked
 from maniple.process.compilation.compiled import numpy_kernel
 
 if TYPE_CHECKING:
@@ -29,9 +21,6 @@ if TYPE_CHECKING:
     from maniple.operators.training.adam import AdaptiveMoments
 
 __all__: list[str] = []
-
-COUNT = 11
-"""How many numbers the elements of a step need."""
 
 
 @numba.njit(nogil=True)
@@ -42,28 +31,45 @@ def step_of(step: float, lr: float, beta1: float, beta2: float) -> tuple[float, 
 
 
 @numba.njit(nogil=True)
-def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats, decoupled: int) -> None:
-    """What the elements of a step need, in their dtype; CUDA has a kernel of the same form.
+def prepare(row: Floats, settings: Floats, numbers: Floats) -> None:
+    """What the elements of a step need; see ``ElementRule.prepare``.
 
     Args:
         row: the number of the step, then ``adam.NUMBERS``.
-        squares: the sum of squares of all gradients, or ``clipping.NO_NORM``.
-        limits: see ``Clipping.limits``.
-        numbers: the factor (NaN of a NaN norm) and the bound of a gradient; what the value keeps and what of it joins
-            the gradient; what the means keep and take, one after the other; the step's size, the root's factor, and
-            eps.
-        decoupled: 1 where the decay is of the value itself, else 0.
+        settings: see ``ElementRule.settings``; the flag says that the decay is of the value itself.
+        numbers: after those of ``begin`` what the value keeps and what of it joins the gradient; what the means keep
+            and take, one after the other; the step's size, the root's factor, eps, and whether the most that the mean
+            of squares was is kept.
     """
-    numbers[0] = scale(squares[0], limits[0], limits[2])
-    numbers[1] = limits[1]
-    numbers[2] = 1.0 - row[1] * row[2] if decoupled else 1.0
-    numbers[3] = 0.0 if decoupled else row[2]
+    numbers[2] = 1.0 - row[1] * row[2] if settings[FLAG] else 1.0
+    numbers[3] = 0.0 if settings[FLAG] else row[2]
     numbers[4] = row[3]
     numbers[5] = 1.0 - row[3]
     numbers[6] = row[4]
     numbers[7] = 1.0 - row[4]
     numbers[8], numbers[9] = step_of(row[0], row[1], row[3], row[4])
     numbers[10] = row[5]
+    numbers[11] = settings[HELD + 2]
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def moved(
+    own: float, slope: float, mean: float, square: float, greatest: float, n: Numbers
+) -> tuple[float, float, float, float]:
+    """The next value and states of one element, of what the value keeps of itself and the gradient with its decay."""
+    first = n[4] * mean + n[5] * slope
+    second = n[6] * square + n[7] * slope * slope
+    under = max(greatest, second) if n[11] != 0 else second
+    return own - n[8] * first / (sqrt(under) * n[9] + n[10]), first, second, under
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def element(
+    value: float, gradient: float, mean: float, square: float, greatest: float, n: Numbers
+) -> tuple[float, float, float, float]:
+    """The next value and states of one element; see ``ElementRule.element``."""
+    own = value * n[2]
+    return moved(own, gradient + n[3] * own, mean, square, greatest, n)
 
 
 @numpy_kernel
@@ -72,48 +78,36 @@ def _adam(
     gradient: Floats,
     mean: Floats,
     square: Floats,
-    most_square: Floats,
+    most: Floats,
     row: Floats,
     squares: Floats,
-    limits: Floats,
+    settings: Floats,
     numbers: Floats,
-    decoupled: int,
 ) -> None:
-    prepare(row, squares, limits, numbers, decoupled)
-    factor, most, kept, joined = numbers[0], numbers[1], numbers[2], numbers[3]
-    beta1, share1, beta2, share2 = numbers[4], numbers[5], numbers[6], numbers[7]
-    size, root, eps = numbers[8], numbers[9], numbers[10]
-    if most_square.size:
+    begin(squares, settings, numbers)
+    prepare(row, settings, numbers)
+    n = unpacked(numbers)
+    if most.size:
         for i in range(value.size):
-            own = value[i] * kept
-            slope = bounded(gradient[i] * factor, most) + joined * own
-            mean[i] = beta1 * mean[i] + share1 * slope
-            square[i] = beta2 * square[i] + share2 * slope * slope
-            most_square[i] = max(most_square[i], square[i])
-            value[i] = own - size * mean[i] / (np.sqrt(most_square[i]) * root + eps)
-    elif most == np.inf and joined == 0.0:  # what neither changes takes no time
+            slope = bounded(gradient[i] * n[0], n[1])
+            value[i], mean[i], square[i], most[i] = element(value[i], slope, mean[i], square[i], most[i], n)
+    elif n[1] == np.inf and n[3] == 0.0:  # what neither changes takes no time
         for i in range(value.size):
-            slope = gradient[i] * factor
-            first = beta1 * mean[i] + share1 * slope
-            second = beta2 * square[i] + share2 * slope * slope
-            mean[i] = first
-            square[i] = second
-            value[i] = value[i] * kept - size * first / (np.sqrt(second) * root + eps)
+            slope = gradient[i] * n[0]
+            value[i], mean[i], square[i], _ = moved(value[i] * n[2], slope, mean[i], square[i], slope, n)
     else:
         for i in range(value.size):
-            own = value[i] * kept
-            slope = bounded(gradient[i] * factor, most) + joined * own
-            first = beta1 * mean[i] + share1 * slope
-            second = beta2 * square[i] + share2 * slope * slope
-            mean[i] = first
-            square[i] = second
-            value[i] = own - size * first / (np.sqrt(second) * root + eps)
+            slope = bounded(gradient[i] * n[0], n[1])
+            value[i], mean[i], square[i], _ = element(value[i], slope, mean[i], square[i], slope, n)
 
 
-def bind_fused(
+RULE = ElementRule(("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "decoupled", prepare, element, _adam)
+
+
+def bind_torch(
     optimizer: AdaptiveMoments, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None
 ) -> Callable[[], None]:
-    """One pass over contiguous memory of the host.
+    """The operations of torch.optim.Adam; they may use several cores.
 
     Args:
         optimizer: The optimizer.
@@ -121,23 +115,12 @@ def bind_fused(
         row: See ``AbstractOptimizer.bind_update``.
         squares: See ``AbstractOptimizer.bind_update``.
     """
-    value, gradient, mean, square, *most = [tensor.view(-1).numpy() for tensor in tensors]
-    clipping, numbers = Clipping(optimizer), np.zeros(COUNT, dtype=value.dtype)
-    arrays = (value, gradient, mean, square, most[0] if most else value[:0])
-    given = (row.numpy(), clipping.of(squares), clipping.limits, numbers, int(optimizer.decoupled))
-    return compile_kernel(_adam, (*arrays, *given))
-
-
-def bind_torch(
-    optimizer: AdaptiveMoments, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None
-) -> Callable[[], None]:
-    """The operations of torch.optim.Adam; they may use several cores. See ``bind_fused``."""
     value, gradient, mean, square, *most_square = tensors
-    limits, numbers = Clipping(optimizer).limits, np.zeros(COUNT)
+    settings = RULE.settings(optimizer)
 
     def update() -> None:
-        prepare.py_func(on_host(row), on_host(squares), limits, numbers, int(optimizer.decoupled))
-        factor, most, kept, joined, beta1, share1, beta2, share2, size, root, eps = numbers.tolist()
+        numbers = RULE.numbers(on_host(row), on_host(squares), settings)
+        factor, most, kept, joined, beta1, share1, beta2, share2, size, root, eps, _ = numbers
         value.mul_(kept)
         slope = bounded_by_torch(gradient, factor, most).add_(value, alpha=joined)
         mean.mul_(beta1).add_(slope, alpha=share1)
@@ -150,7 +133,7 @@ def bind_torch(
         step, lr, decay, beta1, beta2, eps = row.unbind()
         if optimizer.decoupled:
             value.mul_(1 - lr * decay)
-        slope = bounded_by_torch(gradient, factor_there(squares, limits), float(limits[1]))
+        slope = bounded_by_torch(gradient, factor_there(squares, settings), float(settings[1]))
         if not optimizer.decoupled:
             slope.add_(value * decay)
         mean.mul_(beta1).add_(slope * (1 - beta1))

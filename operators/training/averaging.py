@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Self, final
 
-from maniple.operators.training.block import Block
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.optimizer import AbstractOptimizer, State, check_number
 from maniple.process.error import RequestError
 
@@ -163,6 +163,14 @@ class Averaged(AbstractOptimizer):
         update = self.inner.bind_updates(own, cores, row, squares)
         averages = [(states[-1], value) for value, _, states in blocks]
         step, share = row, 1 - self.decay
+        moved = [Block(average, value, ()) for average, value in averages]
+        if can_share_kernel(moved):
+            from maniple.operators.training.averaging_kernels import RULE
+            from maniple.operators.training.block_cuda_kernels import bind_rule
+            from maniple.runtime.devices.cuda_kernels import current_stream
+
+            average_all = bind_rule(RULE, self, moved, row, None, current_stream())
+            return lambda: (update(), average_all())[1]
 
         def run() -> None:
             update()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
@@ -13,6 +13,8 @@ from maniple.process.error import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from maniple.operators.training.element_rule import ElementRule
 
 __all__: list[str] = []
 
@@ -111,16 +113,12 @@ class SGD(AbstractOptimizer):
 
         return descent_kernels.bind_descent(self, parameter, gradient, states, cores, row, squares)
 
-    def bind_updates(
-        self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
-    ) -> Callable[[], None]:
-        """See ``AbstractOptimizer.bind_updates``; one kernel for all on a GPU."""
-        if not can_share_kernel(blocks):
-            return super(SGD, self).bind_updates(blocks, cores, row, squares)
-        from maniple.operators.training import descent_cuda_kernels
-        from maniple.runtime.devices.cuda_kernels import current_stream
+    @property
+    def rule(self) -> ElementRule:
+        """See ``AbstractOptimizer.rule``."""
+        from maniple.operators.training.descent_kernels import RULE
 
-        return descent_cuda_kernels.bind_descent(self, blocks, current_stream(), row, squares)
+        return RULE
 
     def bind_direction(
         self, parameter: Tensor, states: tuple[Tensor, ...], cores: int, row: Tensor, target: Tensor

@@ -7,27 +7,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numba
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
 from maniple.operators.operator.host_memory import in_host_memory
 from maniple.operators.operator.kernel_scratch import CallSequence
-from maniple.operators.training.clipping import Clipping, bounded, bounded_by_torch, factor_there, on_host, scale
+from maniple.operators.training.block import Block
+from maniple.operators.training.clipping import Floats, bounded, bounded_by_torch, factor_there, on_host
+from maniple.operators.training.element_rule import FLAG, ElementRule, Numbers, begin, unpacked
 from maniple.process.compilation.compiled import kernel
 from maniple.process.torch_internals import fused_descent
 
 if TYPE_CHECKING:
     from maniple.operators.training.descent import SGD
 
-Floats = npt.NDArray[np.float64]  # or of float32: numba compiles for what comes
+__all__: list[str] = []
 
 
 @numba.njit(nogil=True)
 def plain(value: float, gradient: float, lr: float, decay: float) -> float:
-    """The next value of one element, without momentum. This and the two below are device functions of CUDA too."""
+    """The next value of one element, without momentum."""
     return value - lr * (gradient + decay * value)
 
 
@@ -69,29 +69,37 @@ def _nesterov(value: Floats, gradient: Floats, buffer: Floats, lr: float, decay:
 
 
 @numba.njit(nogil=True)
-def prepare(row: Floats, squares: Floats, limits: Floats, numbers: Floats) -> None:
-    """What the elements of a step need, in their dtype; CUDA has a kernel of the same form.
+def prepare(row: Floats, settings: Floats, numbers: Floats) -> None:
+    """What the elements of a step need; see ``ElementRule.prepare``.
 
     Args:
         row: the number of the step, then ``SGD.numbers``.
-        squares: the sum of squares of all gradients, or ``clipping.NO_NORM``.
-        limits: see ``Clipping.limits``.
-        numbers: the factor (NaN of a NaN norm) and the bound of a gradient, the rate, the decay, the momentum,
-            the gradient's share.
+        settings: see ``ElementRule.settings``; the flag is Nesterov's.
+        numbers: after those of ``begin`` the rate, the decay, the momentum, the gradient's share, and the flag.
     """
-    numbers[0] = scale(squares[0], limits[0], limits[2])
-    numbers[1] = limits[1]
     numbers[2] = row[1]
     numbers[3] = row[2]
     numbers[4] = row[3]
     numbers[5] = 1.0 if row[0] <= 1.0 else 1.0 - row[4]
+    numbers[6] = settings[FLAG]
 
 
 @numba.njit(nogil=True)
-def descend(gradient: float, buffer: float, momentum: float, share: float, nesterov: int) -> tuple[float, float]:
+def descend(gradient: float, buffer: float, momentum: float, share: float, nesterov: float) -> tuple[float, float]:
     """What is subtracted, at rate 1, and the next buffer of one element; its gradient has the decay in it."""
     buffer = momentum * buffer + share * gradient
     return (gradient + momentum * buffer if nesterov else buffer), buffer
+
+
+@numba.njit(nogil=True)
+def element(
+    value: float, gradient: float, buffer: float, b: float, c: float, n: Numbers
+) -> tuple[float, float, float, float]:
+    """The next value and momentum buffer of one element; see ``ElementRule.element``."""
+    taken = gradient + n[3] * value
+    if n[4] != 0:
+        taken, buffer = descend(taken, buffer, n[4], n[5], n[6])
+    return value - n[2] * taken, buffer, b, c
 
 
 @kernel
@@ -99,23 +107,27 @@ def _descend(
     value: Floats,
     gradient: Floats,
     buffer: Floats,
+    _b: Floats,
+    _c: Floats,
     row: Floats,
     squares: Floats,
-    limits: Floats,
+    settings: Floats,
     numbers: Floats,
-    nesterov: int,
 ) -> None:
-    prepare(row, squares, limits, numbers)
-    factor, most, lr, decay = numbers[0], numbers[1], numbers[2], numbers[3]
-    momentum, share = numbers[4], numbers[5]
-    if buffer.size and momentum != 0.0:
+    begin(squares, settings, numbers)
+    prepare(row, settings, numbers)
+    n = unpacked(numbers)
+    if buffer.size:
         for i in range(value.size):
-            slope = bounded(gradient[i] * factor, most) + decay * value[i]
-            taken, buffer[i] = descend(slope, buffer[i], momentum, share, nesterov)
-            value[i] -= lr * taken
+            slope = bounded(gradient[i] * n[0], n[1])
+            value[i], buffer[i], _, _ = element(value[i], slope, buffer[i], slope, slope, n)
     else:
         for i in range(value.size):
-            value[i] -= lr * (bounded(gradient[i] * factor, most) + decay * value[i])
+            slope = bounded(gradient[i] * n[0], n[1])
+            value[i], _, _, _ = element(value[i], slope, slope, slope, slope, n)
+
+
+RULE = ElementRule(("momentum",), "nesterov", prepare, element, _descend)
 
 
 def bind_descent(
@@ -130,10 +142,9 @@ def bind_descent(
     """See ``SGD.bind_update``."""
     tensors = (value, gradient, *states)
     if row is not None:
-        clipping = Clipping(optimizer)
         if cores == 1 and value.device.type == "cpu" and all(tensor.is_contiguous() for tensor in tensors):
-            return _fuse_varying(optimizer, tensors, row, clipping.of(squares), clipping.limits)
-        return _by_torch_varying(optimizer, tensors, row, squares, clipping.limits)
+            return RULE.bind(optimizer, Block(value, gradient, states), row, squares)
+        return _by_torch_varying(optimizer, tensors, row, squares, RULE.settings(optimizer))
     if cores == 1 and all(tensor.is_contiguous() for tensor in tensors):
         return _fuse(optimizer, tensors)
     return _by_torch(optimizer, value, gradient, states)
@@ -150,27 +161,14 @@ def _fuse(optimizer: SGD, tensors: tuple[Tensor, ...]) -> Callable[[], None]:
     return compile_kernel(_nesterov if optimizer.nesterov else _heavy, (*arrays, lr, decay, momentum))
 
 
-def _fuse_varying(
-    optimizer: SGD, tensors: tuple[Tensor, ...], row: Tensor, squares: Floats, limits: Floats
-) -> Callable[[], None]:
-    value, gradient, *states = [tensor.view(-1).numpy() for tensor in tensors]
-    buffer = states[0] if states else value[:0]
-    numbers = np.zeros(6, dtype=value.dtype)
-    return compile_kernel(
-        _descend, (value, gradient, buffer, row.numpy(), squares, limits, numbers, int(optimizer.nesterov))
-    )
-
-
 def _by_torch_varying(
-    optimizer: SGD, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None, limits: Floats
+    optimizer: SGD, tensors: tuple[Tensor, ...], row: Tensor, squares: Tensor | None, settings: Floats
 ) -> Callable[[], None]:
     """The operations of torch.optim.SGD in its order, with the numbers of the step."""
     value, gradient, *states = tensors
-    numbers = np.zeros(6)
 
     def update() -> None:
-        prepare.py_func(on_host(row), on_host(squares), limits, numbers)
-        factor, most, lr, decay, momentum, share = numbers.tolist()
+        factor, most, lr, decay, momentum, share, *_ = RULE.numbers(on_host(row), on_host(squares), settings)
         slope = bounded_by_torch(gradient, factor, most).add_(value, alpha=decay)
         if states and momentum:
             buffer = states[0].mul_(momentum).add_(slope, alpha=share)
@@ -180,7 +178,7 @@ def _by_torch_varying(
     def on_device() -> None:
         """The same with numbers that stay there: to have them as numbers the host would wait."""
         step, lr, decay, momentum, dampening = row.unbind()
-        slope = bounded_by_torch(gradient, factor_there(squares, limits), float(limits[1])).add_(value * decay)
+        slope = bounded_by_torch(gradient, factor_there(squares, settings), float(settings[1])).add_(value * decay)
         if states:  # a momentum of 0 leaves the buffer as it is
             heavy = momentum != 0
             buffer = states[0] * momentum + slope * torch.where(step <= 1, torch.ones_like(step), 1 - dampening)

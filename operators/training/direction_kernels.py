@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from maniple.operators.operator.compiled_kernel import compile_kernel
-from maniple.operators.training.adam_kernels import COUNT
-from maniple.operators.training.adam_kernels import prepare as prepare_adam
+from maniple.operators.training import adam_kernels, descent_kernels
+from maniple.operators.training.adam_kernels import moved
 from maniple.operators.training.clipping import NO_NORM, Floats, on_host
-from maniple.operators.training.descent_kernels import descend, prepare
+from maniple.operators.training.descent_kernels import descend
+from maniple.operators.training.element_rule import COUNT, HELD, ElementRule, begin, unpacked
 from maniple.process.compilation.compiled import numpy_kernel
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
 
     from maniple.operators.training.adam import AdaptiveMoments
     from maniple.operators.training.descent import SGD
+    from maniple.operators.training.optimizer import AbstractOptimizer
 
 __all__: list[str] = []
-
-UNCLIPPED = np.asarray([inf, inf, 1.0])
-"""The limits of a gradient that is clipped already; see ``Clipping``."""
 
 
 @numpy_kernel
@@ -41,24 +40,19 @@ def _adam(
     most_square: Floats,
     row: Floats,
     squares: Floats,
-    limits: Floats,
+    settings: Floats,
     numbers: Floats,
     target: Floats,
-    decoupled: int,
 ) -> None:
-    prepare_adam(row, squares, limits, numbers, decoupled)
-    kept, beta1, share1, beta2, share2 = numbers[2], numbers[4], numbers[5], numbers[6], numbers[7]
-    size, root, eps = numbers[8], numbers[9], numbers[10]
+    begin(squares, settings, numbers)
+    adam_kernels.prepare(row, settings, numbers)
     numbers[0] = 1.0 / (1.0 - row[3] ** (row[0] - 1.0)) if row[0] > 1.0 else 0.0
-    expected = numbers[0]
+    n = unpacked(numbers)
     for i in range(value.size):
-        own = value[i] * kept
-        slope = mean[i] * expected
-        first = beta1 * mean[i] + share1 * slope
-        second = beta2 * square[i] + share2 * slope * slope
-        if most_square.size:
-            second = max(most_square[i], second)
-        target[i] = value[i] - (own - size * first / (np.sqrt(second) * root + eps))
+        slope = mean[i] * n[0]
+        greatest = most_square[i] if most_square.size else slope
+        found, _, _, _ = moved(value[i] * n[2], slope, mean[i], square[i], greatest, n)
+        target[i] = value[i] - found
 
 
 @numpy_kernel
@@ -67,18 +61,17 @@ def _descent(
     buffer: Floats,
     row: Floats,
     squares: Floats,
-    limits: Floats,
+    settings: Floats,
     numbers: Floats,
     target: Floats,
-    nesterov: int,
 ) -> None:
-    prepare(row, squares, limits, numbers)
-    lr, momentum, share = numbers[2], numbers[4], numbers[5]
+    begin(squares, settings, numbers)
+    descent_kernels.prepare(row, settings, numbers)
     numbers[0] = (1.0 - row[3]) / (1.0 - row[4]) if row[4] != 1.0 else 0.0
-    expected = numbers[0]
+    n = unpacked(numbers)
     for i in range(value.size):
-        taken, _ = descend(buffer[i] * expected, buffer[i], momentum, share, nesterov)
-        target[i] = value[i] - (value[i] - lr * taken)
+        taken, _ = descend(buffer[i] * n[0], buffer[i], n[4], n[5], n[6])
+        target[i] = value[i] - (value[i] - n[2] * taken)
 
 
 def bind_adam_direction(
@@ -87,10 +80,8 @@ def bind_adam_direction(
     """See ``AbstractOptimizer.bind_direction``."""
     if _is_fused((value, *states, target), cores):
         flat, mean, square, *most = [tensor.view(-1).numpy() for tensor in (value, *states)]
-        numbers, none = np.zeros(COUNT, dtype=flat.dtype), np.full(1, NO_NORM)
         arrays = flat, mean, square, most[0] if most else flat[:0]
-        given = row.numpy(), none, UNCLIPPED, numbers, target.view(-1).numpy(), int(optimizer.decoupled)
-        return compile_kernel(_adam, (*arrays, *given))
+        return compile_kernel(_adam, (*arrays, *_given(optimizer, adam_kernels.RULE, row, target)))
 
     def direct() -> None:
         step, lr, decay, beta1, beta2, eps = on_host(row).tolist()
@@ -114,15 +105,20 @@ def bind_descent_direction(
         return partial(_forget, target)
     if _is_fused((value, *states, target), cores):
         flat, buffer = value.view(-1).numpy(), states[0].view(-1).numpy()
-        numbers, none = np.zeros(6, dtype=flat.dtype), np.full(1, NO_NORM)
-        given = row.numpy(), none, UNCLIPPED, numbers, target.view(-1).numpy(), int(optimizer.nesterov)
-        return compile_kernel(_descent, (flat, buffer, *given))
+        return compile_kernel(_descent, (flat, buffer, *_given(optimizer, descent_kernels.RULE, row, target)))
 
     def direct() -> None:
         # With the gradient that leaves the buffer as it is, a step ahead of it takes what a step along it takes.
         target.copy_(states[0]).mul_(float(on_host(row)[1]))
 
     return direct
+
+
+def _given(optimizer: AbstractOptimizer, rule: ElementRule, row: Tensor, target: Tensor) -> tuple[object, ...]:
+    """What both kernels read beside the block, and write; a gradient that is expected is clipped already."""
+    settings, written = rule.settings(optimizer), target.view(-1).numpy()
+    settings[:HELD] = inf, inf, 1.0
+    return row.numpy(), np.full(1, NO_NORM), settings, np.zeros(COUNT, dtype=written.dtype), written
 
 
 def _forget(target: Tensor) -> None:

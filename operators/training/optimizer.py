@@ -24,13 +24,14 @@ from functools import lru_cache
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.loss_scale import LossScale, checked_scale
 from maniple.process.error import RequestError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from maniple.operators.training.block import Block
+    from maniple.operators.training.element_rule import ElementRule
     from maniple.operators.training.parameter import Parameter
 
 __all__: list[str] = []
@@ -119,12 +120,20 @@ class AbstractOptimizer(ABC):
     ) -> Callable[[], None]:
         """A function that updates blocks of several weights in place each time that it is called.
 
+        On CUDA it is one kernel for all, where a rule of elements is known and they lie without gaps.
+
         Args:
             blocks: At least one.
             cores: See ``bind_update``, as are ``row`` and ``squares``, which are those of all.
             row: Likewise.
             squares: Likewise.
         """
+        rule = self.rule
+        if rule is not None and can_share_kernel(blocks):
+            from maniple.operators.training.block_cuda_kernels import bind_rule
+            from maniple.runtime.devices.cuda_kernels import current_stream
+
+            return bind_rule(rule, self, blocks, row, squares, current_stream())
         bodies = [self.bind_update(*block, cores, row, squares) for block in blocks]
         if len(bodies) == 1:
             return bodies[0]
@@ -154,6 +163,15 @@ class AbstractOptimizer(ABC):
         Raises:
             RequestError: The optimizer does not know it.
         """
+
+    @property
+    def rule(self) -> ElementRule | None:
+        """What it does to each element, where it goes element by element and that is known here."""
+        return None
+
+    def option(self, name: str) -> Any:
+        """An argument that is no number, by name."""
+        return getattr(self, name)
 
     @property
     def title(self) -> str:

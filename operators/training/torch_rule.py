@@ -1,4 +1,7 @@
-"""Optimizers of torch that go element by element, as updates of blocks: torch's own step runs on each block.
+"""Optimizers of torch that go element by element, as updates of blocks.
+
+Of classes whose arithmetic ``torch_rule_kernels`` has, contiguous blocks on one core or on CUDA are updated in one
+fused pass. Otherwise torch's own step runs on each block.
 
 Whether one does is found out by a trial: three steps of a small matrix, and of its halves by themselves, in place in
 memory of its shape. Its rows are cut, and its columns, which are no contiguous memory. What differs, what writes
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, final
 
-from maniple.operators.training.block import Block
+from maniple.operators.training.block import Block, can_share_kernel
 from maniple.operators.training.loss_scale import LossScale
 from maniple.operators.training.optimizer import AbstractOptimizer, Groups, State, frozen_option
 from maniple.process.error import RequestError
@@ -21,6 +24,8 @@ from maniple.process.error import RequestError
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from maniple.operators.training.element_rule import ElementRule
 
 __all__: list[str] = []
 
@@ -130,21 +135,52 @@ class TorchRule(AbstractOptimizer):
         row: Tensor | None = None,
         squares: Tensor | None = None,
     ) -> Callable[[], None]:
-        """See ``AbstractOptimizer.bind_update``; torch's step of the block."""
+        """See ``AbstractOptimizer.bind_update``; torch's step of the block where there is no fused pass."""
         return self.bind_updates([Block(parameter, gradient, states)], cores, row, squares)
+
+    @property
+    def rule(self) -> ElementRule | None:
+        """See ``AbstractOptimizer.rule``; None of a class that is not known, or has other numbers in this torch."""
+        from maniple.operators.training.torch_rule_kernels import RULES
+
+        known = RULES.get(self.kind)
+        return known.rule if known is not None and known.numbers == self.numbers else None
+
+    @property
+    def maximize(self) -> bool:
+        """Whether it goes up the gradient."""
+        return bool(self.option("maximize"))
+
+    def option(self, name: str) -> Any:
+        """An argument that is no number, by name."""
+        return dict(self.options).get(name, False)
 
     def bind_updates(
         self, blocks: Sequence[Block], cores: int, row: Tensor | None = None, squares: Tensor | None = None
     ) -> Callable[[], None]:
-        """See ``AbstractOptimizer.bind_updates``; one step of torch's for all, which on a GPU has kernels for many."""
-        del cores
+        """See ``AbstractOptimizer.bind_updates``; one fused pass, or one step of torch's for all."""
+        if row is None:
+            raise RequestError(f"torch.optim.{self.kind}: an update needs the numbers of the step")
+        from maniple.operators.operator.host_memory import in_host_memory
+        from maniple.operators.operator.kernel_scratch import CallSequence
+
+        rule, tensors = self.rule, [tensor for block in blocks for tensor in block.tensors]
+        if rule is not None and cores == 1 and all(each.is_contiguous() and in_host_memory(each) for each in tensors):
+            calls = CallSequence()
+            for block in blocks:
+                calls.then(rule.bind(self, block, row, squares))
+            return calls.bind()
+        if rule is not None and can_share_kernel(blocks):
+            return super(TorchRule, self).bind_updates(blocks, cores, row, squares)
+        return self._bind_step(blocks, row, squares)
+
+    def _bind_step(self, blocks: Sequence[Block], row: Tensor, squares: Tensor | None) -> Callable[[], None]:
+        """One step of torch's for all blocks, which on a GPU has kernels for many."""
         import torch
 
         from maniple.operators.operator.host_memory import in_host_memory
         from maniple.operators.training.clipping import Clipping, bounded_by_torch, factor_there, on_host, scale
 
-        if row is None:
-            raise RequestError(f"torch.optim.{self.kind}: an update needs the numbers of the step")
         held = [torch.nn.Parameter(block.value, requires_grad=True) for block in blocks]
         theirs = _made(self.kind, self.options, held)
         limits, names, joined, known = Clipping(self).limits, self.state_names, self.pairs, [*self.arguments()]

@@ -23,8 +23,9 @@ from maniple.operators.library.losses import cross_entropy_cuda_kernels as cross
 from maniple.operators.library.randomness import draw_cuda_kernels as draw
 from maniple.operators.library.randomness import dropout_cuda_kernels as dropout
 from maniple.operators.library.windows import pooling_cuda_kernels as pooling
-from maniple.operators.training import adam_cuda_kernels as adam
-from maniple.operators.training import descent_cuda_kernels as descent
+from maniple.operators.training import adam_kernels, averaging_kernels, descent_kernels
+from maniple.operators.training.block_cuda_kernels import rule_kernel
+from maniple.operators.training.torch_rule_kernels import RULES
 from maniple.runtime.devices.cuda_kernels import FORMS, THREADS
 from maniple.runtime.storage import copy_cuda_kernels as copies
 
@@ -87,17 +88,15 @@ def of_gates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
 
 def of_updates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """The kernels of updates; gradients are of the dtype of the value, or of 16 bits where it has 32."""
-    table, entering = (array(t.int64, 2), array(t.int32)), (array(t.float64),) * 3
+    given = array(t.int64, 2), array(t.int32), *(array(t.float64),) * 3
+    own = {"sgd": descent_kernels.RULE, "adam": adam_kernels.RULE, "average": averaging_kernels.RULE}
+    rules = own | {name: known.rule for name, known in RULES.items()}
     for dtypes in (*((dtype, dtype) for dtype in FLOATS), (torch.float32, torch.bfloat16)):
-        name, number = f"{dtypes[0]} of {dtypes[1]}", KINDS[torch.promote_types(dtypes[0], torch.float32)]
-        yield f"{name} sgd", descent.plain_kernel(*dtypes, wide=True), (*table, number, number)
-        for flag in (False, True) if dtypes == (torch.float32, torch.float32) else (True,):
-            heavy = descent.heavy_kernel(*dtypes, ahead=flag, wide=flag)
-            yield f"{name} sgd with momentum, ahead {flag}", heavy, (*table, number, number, number)
-            varying = descent.varying_kernel(*dtypes, holds=flag, ahead=False, wide=flag)
-            yield f"{name} sgd of numbers, momentum {flag}", varying, (*table, *entering)
-            moments = adam.adam_kernel(*dtypes, holds=flag, decoupled=flag, wide=flag)
-            yield f"{name} adam, amsgrad {flag}", moments, (*table, *entering)
+        for name, rule in rules.items():
+            some = {rule.states} if dtypes != (torch.float32,) * 2 else {rule.states[:held] for held in range(4)}
+            for names in sorted(some):
+                kernel = rule_kernel(rule, *dtypes, rule.places(names), wide=names == rule.states)
+                yield f"{dtypes[0]} of {dtypes[1]} {name}, {len(names)} states", kernel, given
 
 
 def of_copies() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:

@@ -36,12 +36,10 @@ from maniple.operators.library.windows import pooling_cuda_kernels as on_cuda
 from maniple.operators.library.windows import pooling_kernels
 from maniple.operators.operator.operator import AbstractOperator, BackwardTensors, ForwardTensors, Kernels
 from maniple.operators.operator.random_stream import RandomStream
-from maniple.operators.training import descent_cuda_kernels
-from maniple.operators.training.adam_cuda_kernels import bind_adam
+from maniple.operators.training import averaging_kernels, block_cuda_kernels
 from maniple.operators.training.block import Block
 from maniple.operators.training.block_cuda_kernels import CHUNK
 from maniple.operators.training.descent import SGD
-from maniple.operators.training.descent_cuda_kernels import bind_descent
 from maniple.operators.training.optimizer import AbstractOptimizer
 from maniple.regions.index_space import RectSet
 from maniple.regions.rectangle import Rect
@@ -58,6 +56,12 @@ Floats = npt.NDArray[np.float64]
 
 def drawn(*shape: int, seed: int = 0, dtype: str = "float64") -> Floats:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def bound(optimizer: AbstractOptimizer, blocks: Sequence[Block], row: torch.Tensor | None = None) -> Callable[[], None]:
+    """The update of blocks by one kernel."""
+    assert optimizer.rule is not None
+    return block_cuda_kernels.bind_rule(optimizer.rule, optimizer, blocks, row, None)
 
 
 def block_of(start: Floats, optimizer: AbstractOptimizer) -> Block:
@@ -83,7 +87,7 @@ def test_descent(optimizer: SGD) -> None:
         [theirs], optimizer.lr, optimizer.momentum, 0, optimizer.weight_decay, optimizer.nesterov
     )
     block = block_of(start, optimizer)
-    update = bind_descent(optimizer, [block])
+    update = bound(optimizer, [block])
     for step in range(2):
         slope = drawn(size, seed=step + 1)
         block.gradient.copy_(torch.from_numpy(slope))
@@ -100,9 +104,19 @@ def test_descent(optimizer: SGD) -> None:
         SGD(0.1, 0.9, 0.02, nesterov=True, clip_value=0.5),
         mp.optim.Adam(0.1, weight_decay=0.02, amsgrad=True),
         mp.optim.AdamW(0.1, maximize=True, clip_value=0.5),
+        mp.optim.by_torch(torch.optim.Adagrad, lr=0.1, lr_decay=0.1, initial_accumulator_value=0.2, weight_decay=0.02),
+        mp.optim.by_torch(torch.optim.RMSprop, lr=0.1, clip_value=0.5),
+        mp.optim.by_torch(torch.optim.RMSprop, lr=0.1, momentum=0.5, centered=True, weight_decay=0.02),
+        mp.optim.by_torch(torch.optim.RMSprop, lr=0.1, centered=True, maximize=True),
+        mp.optim.by_torch(torch.optim.Adadelta, rho=0.7, weight_decay=0.1),
+        mp.optim.by_torch(torch.optim.Adamax, betas=(0.5, 0.7), weight_decay=0.02),
+        mp.optim.by_torch(torch.optim.RAdam, lr=0.1, weight_decay=0.1),
+        mp.optim.by_torch(torch.optim.RAdam, lr=0.1, weight_decay=0.1, decoupled_weight_decay=True),
+        mp.optim.by_torch(torch.optim.Rprop, lr=0.1, maximize=True),
     ],
+    ids=str,
 )
-def test_numbers_that_enter(optimizer: SGD | mp.optim.Adam | mp.optim.AdamW) -> None:
+def test_numbers_that_enter(optimizer: AbstractOptimizer) -> None:
     """The body on CUDA equals that by torch's operations, whose equality with torch's optimizers another test shows."""
     size = THREADS + 3
     start = drawn(size)
@@ -111,11 +125,8 @@ def test_numbers_that_enter(optimizer: SGD | mp.optim.Adam | mp.optim.AdamW) -> 
     slope, line = torch.zeros(size, dtype=torch.float64), torch.zeros(1 + len(optimizer.numbers), dtype=torch.float64)
     wanted = optimizer.bind_update(theirs, slope, own, 2, line)
     block = block_of(start, optimizer)
-    if isinstance(optimizer, SGD):
-        update = bind_descent(optimizer, [block], 0, line)
-    else:
-        update = bind_adam(optimizer, [block], line, None)
-    for step in (1, 2):
+    update = bound(optimizer, [block], line)
+    for step in range(1, 8):  # as many as RAdam takes before it looks at squares, and one more
         line.copy_(torch.tensor([step, *optimizer.flat(optimizer.arguments())], dtype=torch.float64))
         slope.copy_(torch.from_numpy(drawn(size, seed=step)))
         block.gradient.copy_(slope)
@@ -131,13 +142,19 @@ OPTIMIZERS = (
     SGD(0.1, 0.9, 0.02, dampening=0.3, clip_value=0.5),
     mp.optim.Adam(0.1, weight_decay=0.02, amsgrad=True),
     mp.optim.AdamW(0.1),
+    mp.optim.by_torch(torch.optim.Adagrad, lr=0.1),
+    mp.optim.by_torch(torch.optim.RMSprop, lr=0.1, centered=True),
+    mp.optim.by_torch(torch.optim.Adadelta),
+    mp.optim.by_torch(torch.optim.Adamax),
+    mp.optim.by_torch(torch.optim.RAdam, lr=0.1),
+    mp.optim.by_torch(torch.optim.Rprop, lr=0.1),
 )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_blocks_of_several_weights_are_updated_in_one_launch(
-    optimizer: SGD | mp.optim.Adam | mp.optim.AdamW, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    optimizer: AbstractOptimizer, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has the bits that it has by itself, and is what float64 gives within the precision of its numbers."""
     launched: list[object] = []
@@ -151,24 +168,20 @@ def test_blocks_of_several_weights_are_updated_in_one_launch(
     line = torch.tensor([2.0, *optimizer.flat(optimizer.arguments())], dtype=torch.float64)
     row = line if optimizer.enters else None
 
-    def bound(blocks: list[Block]) -> Callable[[], None]:
-        if isinstance(optimizer, SGD):
-            return bind_descent(optimizer, blocks, 0, row)
-        return bind_adam(optimizer, blocks, line, None)
-
     together, alone, exact = [], [], []
     for seed, size in enumerate((3, CHUNK + THREADS + 1, THREADS)):
         value, gradient, *states = (torch.from_numpy(drawn(size, seed=9 * seed + n)).to(dtype) for n in range(5))
-        states = [state.abs() for state in states][: len(optimizer.states)]
+        # The first is of squares, or a mean: with the square of a mean above the mean of squares there is no root.
+        states = [state.abs() + 9 * (place == 0) for place, state in enumerate(states)][: len(optimizer.states)]
         block = Block(value, gradient, tuple(states))
         together.append(block)
         alone.append(Block(value.clone(), gradient, tuple(state.clone() for state in states)))
         exact.append(Block(value.double(), gradient.double(), tuple(state.double() for state in states)))
-    update = bound(together)
+    update = bound(optimizer, together, row)
     assert len(launched) == 1
     update()
     for mine, own, wanted in zip(together, alone, exact, strict=True):
-        bound([own])()
+        bound(optimizer, [own], row)()
         assert all(map(torch.equal, mine.tensors, own.tensors))
         optimizer.bind_update(*wanted, 2, row)()
         for found, expected in zip(mine.tensors, wanted.tensors, strict=True):
@@ -178,6 +191,28 @@ def test_blocks_of_several_weights_are_updated_in_one_launch(
 
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_averages_of_several_weights_are_one_launch(dtype: torch.dtype) -> None:
+    """The first step gives the values themselves, whatever was there; values are only read, and never clipped."""
+    averaged = mp.optim.averaged(mp.optim.AdamW(clip_value=0.01), 0.8)
+    values = [torch.from_numpy(drawn(size, seed=size)).to(dtype) for size in (3, THREADS + 1)]
+    averages = [torch.full_like(value, 7.0) for value in values]
+    blocks = [Block(average, value, ()) for average, value in zip(averages, values, strict=True)]
+    row = torch.tensor([1.0, *averaged.flat(averaged.arguments())], dtype=torch.float64)
+    average = block_cuda_kernels.bind_rule(averaging_kernels.RULE, averaged, blocks, row, None)
+    average()
+    assert all(map(torch.equal, averages, values))
+    row[0], before = 2.0, [value.to(torch.float64, copy=True) for value in values]
+    for value in values:
+        value.mul_(-2.0)
+    given = [value.clone() for value in values]
+    average()
+    assert all(map(torch.equal, values, given))
+    for found, first, then in zip(averages, before, given, strict=True):
+        wanted = first + (1 - 0.8) * (then.double() - first)
+        assert torch.allclose(found.double(), wanted, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -437,13 +472,13 @@ def test_what_lies_on_a_gpu_is_trained_by_its_kernels(monkeypatch: pytest.Monkey
         return found
 
     together: list[int] = []
-    bind = descent_cuda_kernels.bind_descent
+    bind = block_cuda_kernels.bind_rule
 
-    def counted(optimizer: SGD, blocks: Sequence[Block], *arguments: object) -> object:
+    def counted(rule: object, optimizer: SGD, blocks: Sequence[Block], *arguments: object) -> object:
         together.append(len(blocks))
-        return bind(optimizer, blocks, *arguments)  # type: ignore[arg-type]
+        return bind(rule, optimizer, blocks, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(descent_cuda_kernels, "bind_descent", counted)
+    monkeypatch.setattr(block_cuda_kernels, "bind_rule", counted)
     graph, optimizer = small(), SGD(0.1, 0.9, 0.02)
     batch = {"x": torch.from_numpy(drawn(4, 1, 6, 6)), "y": torch.tensor([2, 0, 1, 2])}
     trained = []

@@ -8,15 +8,21 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple.operators.training import torch_rule
+from maniple.operators.training import torch_rule, torch_rule_kernels
 from maniple.process.error import RequestError
 
 OPTIONS: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
     (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.2}),
+    (torch.optim.Adagrad, {"maximize": True, "weight_decay": 0.1}),
     (torch.optim.RMSprop, {"lr": 0.1, "momentum": 0.5, "centered": True}),
+    (torch.optim.RMSprop, {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.1}),
+    (torch.optim.RMSprop, {"lr": 0.1, "centered": True, "maximize": True}),
+    (torch.optim.RMSprop, {"lr": 0.1}),
     (torch.optim.Adadelta, {"rho": 0.7, "weight_decay": 0.1}),
     (torch.optim.Adamax, {"betas": (0.5, 0.7)}),
+    (torch.optim.Adamax, {"betas": (0.5, 0.7), "weight_decay": 0.1, "maximize": True}),
     (torch.optim.RAdam, {"lr": 0.1, "decoupled_weight_decay": True, "weight_decay": 0.1}),
+    (torch.optim.RAdam, {"lr": 0.1, "betas": (0.5, 0.7), "weight_decay": 0.1}),
     (torch.optim.Rprop, {"lr": 0.1}),
     (torch.optim.SGD, {"lr": 0.1, "momentum": 0.5, "dampening": 0.2}),
 ]
@@ -85,3 +91,41 @@ def test_the_trial_finds_what_reads_columns_as_contiguous_memory(kind: str) -> N
 def test_what_changes_nothing_of_a_block_is_accepted() -> None:
     optimizer = mp.optim.by_torch(torch.optim.Adam, lr=0.1, foreach=True, fused=False)
     assert optimizer.state_names == ("exp_avg", "exp_avg_sq")
+
+
+@pytest.mark.parametrize("kind", [*torch_rule_kernels.RULES, "Adam"])
+def test_one_core_updates_contiguous_blocks_in_one_pass_where_the_rule_is_known(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits of float32 may differ by the order of roundings; a NaN stays where it is, as in torch's step."""
+    optimizer = mp.optim.by_torch(getattr(torch.optim, kind))
+    steps: list[str] = []
+    made = torch_rule._made
+
+    def noted(name: str, *given: Any) -> torch.optim.Optimizer:
+        steps.append(name)
+        return made(name, *given)
+
+    monkeypatch.setattr(torch_rule, "_made", noted)
+    found: list[list[torch.Tensor]] = []
+    for cores in (1, 2):
+        chance = torch.Generator().manual_seed(1)
+        value, *states = (torch.rand(33, generator=chance) for _ in range(1 + len(optimizer.states)))
+        gradient = torch.randn(33, generator=chance)
+        gradient[3] = torch.nan
+        row = torch.tensor([9.0, *optimizer.flat(optimizer.arguments())], dtype=torch.float64)
+        optimizer.bind_update(value, gradient, tuple(states), cores, row)()
+        found.append([value, *states])
+        known = kind in torch_rule_kernels.RULES
+        assert steps == ([] if cores == 1 and known else [kind] * len(steps))
+        assert bool(steps) == (cores == 2 or not known)
+    for fused, theirs in zip(*found, strict=True):
+        assert torch.allclose(fused, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_a_torch_with_other_numbers_has_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = mp.optim.by_torch(torch.optim.Adagrad)
+    assert optimizer.rule is torch_rule_kernels.RULES["Adagrad"].rule
+    other = torch_rule_kernels.RULES["Adagrad"]._replace(numbers=("lr", "eps"))
+    monkeypatch.setattr(torch_rule_kernels, "RULES", {"Adagrad": other})
+    assert optimizer.rule is None

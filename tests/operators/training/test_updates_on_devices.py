@@ -1,9 +1,9 @@
 """Updates on devices: the numbers of the host, for which nobody waits; of torch's own classes the host reads them.
 
 block on a device      update
-contiguous             a fused kernel, which reads the step's numbers where they lie
-with gaps, Muon        torch's operations, with the step's numbers as tensors of no axes
-a class by torch       torch's own step, whose Python decides by numbers: they are brought to the host
+contiguous             on CUDA a fused kernel, which reads the step's numbers where they lie
+else, Muon             torch's operations, with the step's numbers as tensors of no axes
+else, a class by torch torch's own step, whose Python decides by numbers: they are brought to the host
 """
 
 from __future__ import annotations
