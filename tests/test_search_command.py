@@ -225,6 +225,27 @@ def test_explain_shows_all_operators_or_one(model: Path, tmp_path: Path, capsys:
     assert "did you mean 'linear'" in capsys.readouterr().err
 
 
+def test_explain_says_what_gpus_capture(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "plan.json"
+    searched(f"{model}:small", "--machine", "a100x1", "-o", str(saved))
+    capsys.readouterr()
+    assert status_of("explain", str(saved), "--captures") == 0
+    told = capsys.readouterr().out
+    assert told.startswith("GPU 0: ")
+    assert "\n  captured: " in told
+    assert ": every run takes another tensor of the program's\n" in told
+    assert status_of("explain", str(saved), "--captures", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["captures"]
+    assert {row["processor"] for row in rows} == {0}
+    assert all(len(row["tasks"]) == 1 for row in rows if row["eager"])
+    assert status_of("explain", str(saved), "--captures", "--operator", "linear") == 2
+    assert "--captures: expected no --operator" in capsys.readouterr().err
+    searched(f"{model}:small", "--machine", "cpu:2", "-o", str(saved))
+    capsys.readouterr()
+    assert status_of("explain", str(saved), "--captures") == 0
+    assert capsys.readouterr().out == "no processor of the plan's machine is a GPU: nothing is captured\n"
+
+
 def test_explain_of_an_operator_names_its_runner_up(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from maniple.runtime.devices.event import DONE
-from maniple.runtime.lanes.segment import BoundStep, Segment, cut_lane
+from maniple.runtime.lanes.segment import Segment, bound_steps, cut_lane
 from maniple.runtime.program.body import BoundTask
-from maniple.runtime.schedule.lane import StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
     from maniple.runtime.devices.event import Event
     from maniple.runtime.devices.processor import Processor
     from maniple.runtime.execution.run import Run
+    from maniple.runtime.lanes.segment import BoundStep
     from maniple.runtime.program.launch_execution import Calls, Frames
     from maniple.runtime.schedule.lane import Step
+    from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
 
@@ -91,7 +92,7 @@ class DeviceLane:
         processor: the processor.
         milestones: of all device lanes of the rank, by processor.
         start: hands a row of a run to the copy engine, behind events.
-        eager: says why a step cannot be captured; "" if it may be.
+        schedule: what its steps are of.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class DeviceLane:
         processor: Processor,
         milestones: Mapping[int, Milestones],
         start: Callable[[Run, int, tuple[Event, ...]], None],
-        eager: Callable[[Step], str],
+        schedule: Schedule,
     ) -> None:
         if processor.device is None:
             msg = f"processor {processor.id} is a CPU: it has no device lane"
@@ -108,7 +109,7 @@ class DeviceLane:
         self._device: Device = processor.device
         self._milestones = milestones
         self._start = start
-        self._eager = eager
+        self._schedule = schedule
         self._length = 0
         self._parts: tuple[Segment | BoundStep, ...] = ()
         self._singly: tuple[Segment | BoundStep, ...] = ()  # the same with a segment for every step
@@ -133,13 +134,7 @@ class DeviceLane:
             call: binds a task or fold.
             wait: gives what waits for a counter's value on this thread.
         """
-        found: list[BoundStep] = []
-        for place, step in enumerate(steps):
-            behind = tuple(part for part in step.waits if part[0] in self._milestones)
-            waits = tuple(wait(*part) for part in step.waits if part[0] not in self._milestones)
-            body = None if step.kind == StepKind.START else call(self._processor.id, step)
-            told = place + 1 if step.told or place + 1 == len(steps) else 0
-            found.append(BoundStep(step.row, body, self._eager(step) if body else "", waits, behind, told))
+        found = bound_steps(steps, self._milestones, partial(call, self._processor.id), wait, self._schedule)
         capture = self._device.capture
         self._length = len(steps)
         self._parts = cut_lane(found, capture)

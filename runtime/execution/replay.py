@@ -75,7 +75,7 @@ class Replay:
         self._here: list[bool] = schedule.takes_part(here).tolist()
         self._devices = {
             processor: DeviceLane(
-                resources.processors[processor], resources.milestones, self._start_behind, self._binder.eager
+                resources.processors[processor], resources.milestones, self._start_behind, self._storage.schedule
             )
             for processor in self.lanes.steps
             if processor in resources.milestones

@@ -266,13 +266,6 @@ class Binder:
         with self.binding(processor):
             return self._call(step, turn)
 
-    def eager(self, step: Step) -> str:
-        """Why a device runs a task or fold as it comes, instead of issuing again what was captured; "" where it may."""
-        if step.kind == StepKind.FOLD or self.schedule.kind[step.row] == RowKind.FOLD:
-            return ""
-        ask: Any = getattr(self.schedule.launches[int(self.schedule.launch[step.row])].binder, "eager", None)
-        return "its binder does not say" if ask is None else str(ask(int(self.schedule.point[step.row])))
-
     def _call(self, step: Step, turn: int) -> Callable[[], object]:
         schedule, view = self.schedule, partial(self.storage.view, turn=turn)
         if step.kind == StepKind.FOLD:

@@ -18,17 +18,21 @@ that a device refuses to capture is left out from then on, with the reason: the 
 from __future__ import annotations
 
 from operator import is_
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
 from maniple.runtime.devices.device import Refused
+from maniple.runtime.schedule.lane import StepKind
+from maniple.runtime.schedule.schedule import RowKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from maniple.runtime.devices.device import Captured
     from maniple.runtime.schedule.draft import Wait
+    from maniple.runtime.schedule.lane import Step
+    from maniple.runtime.schedule.schedule import Schedule
 
 __all__: list[str] = []
 
@@ -161,6 +165,41 @@ class Segment:
                 raise
 
         return run
+
+
+def why_eager(schedule: Schedule, step: Step) -> str:
+    """Why a device runs a task or fold as it comes, instead of issuing again what was captured; "" where it may."""
+    if step.kind == StepKind.FOLD or schedule.kind[step.row] == RowKind.FOLD:
+        return ""
+    ask: Any = getattr(schedule.launches[int(schedule.launch[step.row])].binder, "eager", None)
+    return "its binder does not say" if ask is None else str(ask(int(schedule.point[step.row])))
+
+
+def bound_steps(
+    steps: Sequence[Step],
+    devices: Collection[int],
+    call: Callable[[Step], Callable[[], object]],
+    wait: Callable[[int, int], Waiting],
+    schedule: Schedule,
+) -> list[BoundStep]:
+    """Bind the steps of a device lane.
+
+    Args:
+        steps: its steps.
+        devices: the processors of the rank that are devices.
+        call: binds a task or fold.
+        wait: gives what waits for a counter's value.
+        schedule: what the steps are of.
+    """
+    found: list[BoundStep] = []
+    for place, step in enumerate(steps):
+        behind = tuple(part for part in step.waits if part[0] in devices)
+        waits = tuple(wait(*part) for part in step.waits if part[0] not in devices)
+        body = None if step.kind == StepKind.START else call(step)
+        told = place + 1 if step.told or place + 1 == len(steps) else 0
+        eager = "" if body is None else why_eager(schedule, step)
+        found.append(BoundStep(step.row, body, eager, waits, behind, told))
+    return found
 
 
 def cut_lane(

@@ -16,6 +16,7 @@ from maniple.table import align, shown_width
 if TYPE_CHECKING:
     from maniple.operators.graph.graph import Graph
     from maniple.operators.plan.plan import Plan
+    from maniple.runtime.lanes.planned_captures import PlannedPiece
     from maniple.runtime.machine.machine import Machine
 
 __all__: list[str] = []
@@ -24,12 +25,20 @@ __all__: list[str] = []
 @click.command()
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--operator", help="The only operator to speak of.")
+@click.option("--captures", is_flag=True, help="Say what GPUs capture of a step, and why the rest is not.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def explain(plan: Path, operator: str | None, as_json: bool) -> int:  # noqa: FBT001
+def explain(plan: Path, operator: str | None, captures: bool, as_json: bool) -> int:  # noqa: FBT001
     """Say what PLAN does, and why; of one operator also what else it could be, and what speaks against that."""
     from maniple.operators.plan.plan import Plan
 
     loaded = Plan.load(plan)
+    if captures:
+        if operator is not None:
+            raise RequestError("--captures: expected no --operator: it speaks of whole steps; leave one of them out")
+        pieces = _captures(plan, loaded)
+        said = [piece._asdict() for piece in pieces]
+        click.echo(json.dumps({"plan": str(plan), "captures": said}) if as_json else _captures_told(pieces))
+        return 0
     if operator is not None:
         loaded = _explain(loaded, operator)
     if not as_json:
@@ -94,6 +103,42 @@ def _simulate(path: Path, plan: Plan, costs: str) -> Plan:
     updated = dict(dict(plan.explanation).get("", ())).get(OPTIMIZER, MOMENTUM)
     found = predict(plan, graph, machine, tasks, optimizer_named(str(updated), graph))
     return replace(plan, predicted=as_predicted(found, None))
+
+
+def _captures(path: Path, plan: Plan) -> list[PlannedPiece]:
+    """What GPUs are given in a training step under a plan that says which model and machine it is for."""
+    from maniple.operators.lowering.expansion import training_step
+    from maniple.operators.lowering.step_program import FragmentCache, lower
+    from maniple.operators.training.optimizer_text import optimizer_named
+    from maniple.request import planned_for
+    from maniple.runtime.lanes.planned_captures import planned_pieces
+    from maniple.search_loop import OPTIMIZER
+
+    graph, machine = planned_for(path, plan)
+    updated = dict(dict(plan.explanation).get("", ())).get(OPTIMIZER, MOMENTUM)
+    program = training_step(graph, plan, machine, optimizer_named(str(updated), graph))
+    return list(planned_pieces(lower(program, FragmentCache(machine)), program.lasting))
+
+
+def _captures_told(pieces: list[PlannedPiece]) -> str:
+    """The same for people: of each GPU what is one launch from a step's second run on, and what is not."""
+    if not pieces:
+        return "no processor of the plan's machine is a GPU: nothing is captured"
+    lines: list[str] = []
+    for processor in dict.fromkeys(piece.processor for piece in pieces):
+        own = [piece for piece in pieces if piece.processor == processor]
+        graphs = [piece.tasks for piece in own if not piece.eager]
+        submitted, tasks = len({piece.segment for piece in own}), sum(map(len, graphs))
+        lines.append(
+            f"GPU {processor}: {sum(len(piece.tasks) for piece in own)} tasks in {submitted} submissions; "
+            f"{tasks} of them are captured, as {len(graphs)} graphs"
+        )
+        lines += [f"  captured: {tasks[0]} to {tasks[-1]}, {len(tasks)} tasks" for tasks in graphs]
+        for why in dict.fromkeys(piece.eager for piece in own if piece.eager):
+            eager = [piece.tasks[0] for piece in own if piece.eager == why]
+            lines.append(f"  eager: {', '.join(eager)}: {why}")
+    lines.append("what a device refuses besides when it captures a step, trainer.captures() says")
+    return "\n".join(lines)
 
 
 def _explain(plan: Plan, operator: str) -> Plan:
