@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from namespaces import Host, hosts, reason, switched
 
 WHY = reason()
@@ -279,3 +280,35 @@ def test_an_interface_without_a_route_is_named(pair: tuple[Host, Host], tmp_path
     status, _, err = ended(pair[1].start(sys.executable, "-m", "maniple.cli", "run", *place, STEPS))
     assert status == 1
     assert "interface lo (127.0.0.1) has no route to 10.77.0.1, which is reached from 10.77.0.2" in err
+
+
+ONE_HOST_ONLY = """
+from socket import gethostname
+from maniple.runtime.devices.cuda_device import check_cuda
+from maniple.runtime.devices.null_device import NullDevice
+
+class Somewhere(NullDevice):
+    def __init__(self, local, capacity):
+        if gethostname() == "beta":
+            check_cuda()
+        super().__init__(local, capacity)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="one host must have no GPU")
+def test_one_host_of_two_without_a_gpu_is_named_with_what_can_be_done(pair: tuple[Host, Host], tmp_path: Path) -> None:
+    """A device that the first host has: null there, and on the second what CUDA says where there is no GPU."""
+    (tmp_path / "somewhere.py").write_text(ONE_HOST_ONLY)
+    told = tmp_path / "somewhere-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: somewhere\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[maniple.devices]\nsomewhere = somewhere:Somewhere\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", path)
+        runs = begin(pair, tmp_path / "key", device="somewhere")
+    for status, _, said in map(ended, runs):
+        assert status == 2, said
+        assert "node 1 (rank 1) on host beta refused the request during `Trainer('digits_cnn'" in said
+        assert "--device cuda: " in said
+        assert "; or run on CPUs, or try the program with --device null\n" in said
