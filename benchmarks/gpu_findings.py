@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import json
 import os
 import platform
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 from gpu import each as each_kernel
 from gpu_checks import BETTER, LOST, NEEDED, NOTHING, ON_CUDA, missing
+from gpu_memory import memory
 from gpu_networks import Net, nets
 from gpu_prediction import prediction
 from gpu_ranks import batches, by_torch, network, why_no_nccl
@@ -38,7 +38,6 @@ from maniple.runtime.control.world import World
 from maniple.runtime.devices.registry import DEVICES
 from maniple.runtime.execution.rank import RankRuntime
 from maniple.runtime.execution.recording import record
-from maniple.runtime.observe.peak import Peak, measure_peak
 from maniple.runtime.session.session import Session
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
@@ -208,12 +207,6 @@ def chain(bench: Bench) -> Iterator[Line]:
         yield {"tasks": count, "by": "torch's CUDA graph", "task_us": 1e6 * median(bench, graph.replay) / count}
 
 
-def memory(bench: Bench) -> Iterator[Line]:
-    """The most that a step takes, beside torch's on the same device."""
-    for name, net in bench.nets().items():
-        yield tried({"net": name, "batch": net.sizes[1]}, lambda net=net: _peaks(bench, net))  # type: ignore[misc]
-
-
 def capture(bench: Bench) -> Iterator[Line]:
     """What is captured of a step, and why the rest is not."""
     for name, net in bench.nets().items():
@@ -236,52 +229,6 @@ def recording(bench: Bench) -> Iterator[Line]:
 
     (spans,) = on(bench, 1, program)
     yield {"file": str(bench.out), "spans": spans, "right": spans > 0}
-
-
-def _peaks(bench: Bench, net: Net) -> Line:
-    """The most that steps of ours and of torch take on the device, by the same allocator and in the same arithmetic.
-
-    What libraries keep for a stream was there before, of both.
-    """
-    graph, batch, module = made(net, net.sizes[1])
-
-    def program(world: World) -> Line:
-        plan = mp.search(graph, mp.Machine.cpu(1), strategy="data_parallel")
-        with mp.Trainer(graph, plan, optimizer=SGD, world=world) as trainer:
-            before = trainer.memory()[0]
-            for _ in range(3):
-                trainer.step(*batch)
-            return {"predicted_before": before["predicted"], **trainer.memory()[0]}
-
-    (line,) = on(bench, 1, program)
-    if bench.device != "cuda":
-        return line
-    gc.collect()
-    torch.cuda.empty_cache()
-    left = torch.cuda.memory_allocated()
-    theirs = _peak_of_torch(module, batch)
-    ratios = {"over_torch": line["devices"] / theirs.devices, "reserved_over_torch": line["reserved"] / theirs.reserved}
-    free, total = torch.cuda.mem_get_info()
-    beside = total - free - torch.cuda.memory_reserved()  # contexts, libraries' code, and what other processes have
-    told = {"torch": theirs.devices, "torch_reserved": theirs.reserved, "left_by_ours": left, "beside_torch": beside}
-    return line | told | ratios | {"devices_over_predicted": line["devices"] / line["predicted"]}
-
-
-def _peak_of_torch(module: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> Peak:
-    """The most that three steps of torch take, with TF32 off, as our plans have it unless they say otherwise."""
-    switches = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        torch.mm(torch.ones(1, 1, device="cuda"), torch.ones(1, 1, device="cuda"))
-        with measure_peak(devices=[torch.device("cuda")]) as most:
-            module.cuda()
-            descent = torch.optim.SGD(module.parameters(), 0.05, 0.9)
-            near = tuple(tensor.cuda() for tensor in batch)
-            for _ in range(3):
-                torch_step(module, descent, near)
-            return most()
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = switches
 
 
 def _captures(bench: Bench, net: Net) -> Line:
