@@ -39,6 +39,8 @@ _OF_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_outpu
 Made = tuple[torch.Size, torch.dtype, tuple[int, ...]]
 _SAME = frozenset((torch.ops.aten.detach.default, torch.ops.aten.alias.default))
 """What torch calls for another tensor of the same value, as autograd keeps one."""
+_UNSAFE = frozenset(("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
+"""Views that torch's schemas do not call views: what they give lies in the memory of what they read all the same."""
 _LEAVES = frozenset(("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage"))
 """Methods by which values leave torch, of which a `Recorder` does not hear."""
 
@@ -156,7 +158,7 @@ class Recorder(DispatchMode):
                 Call(func, *noted, (number,), several=False, is_view=False, changes=changed, made=layouts)
             )
             return found
-        is_view = any(end.alias_info is not None for end in schema.returns)
+        is_view = name in _UNSAFE or any(end.alias_info is not None for end in schema.returns)
         if all(item is None or id(item) in self._number for item in made):
             return found
         if func in _SAME:
