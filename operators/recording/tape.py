@@ -39,8 +39,6 @@ _OF_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_outpu
 Made = tuple[torch.Size, torch.dtype, tuple[int, ...]]
 _SAME = frozenset((torch.ops.aten.detach.default, torch.ops.aten.alias.default))
 """What torch calls for another tensor of the same value, as autograd keeps one."""
-_UNSAFE = frozenset(("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
-"""Views that torch's schemas do not call views: what they give lies in the memory of what they read all the same."""
 _LEAVES = frozenset(("numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage"))
 """Methods by which values leave torch, of which a `Recorder` does not hear."""
 
@@ -158,7 +156,7 @@ class Recorder(DispatchMode):
                 Call(func, *noted, (number,), several=False, is_view=False, changes=changed, made=layouts)
             )
             return found
-        is_view = name in _UNSAFE or any(end.alias_info is not None for end in schema.returns)
+        is_view = any(end.alias_info is not None for end in schema.returns) or self._lies_in(made, *noted)
         if all(item is None or id(item) in self._number for item in made):
             return found
         if func in _SAME:
@@ -168,6 +166,11 @@ class Recorder(DispatchMode):
         numbers = tuple(self._add(item) for item in made)
         self.calls.append(Call(func, *noted, numbers, several, is_view, made=_layouts(made)))
         return found
+
+    def _lies_in(self, made: Sequence[object], args: object, named: Mapping[str, object]) -> bool:
+        """Whether a call gave what lies in memory that it reads: schemas of some views do not say so (`_unsafe_view`)."""
+        read = {memory_of(self._held[number]) for number in _numbers((args, list(named.values())))}
+        return any(isinstance(item, Tensor) and memory_of(item) in read for item in made)
 
     def _changed(self, func: Overload, args: Sequence[object]) -> int:
         """The number of the value that a call writes over: one that a call made, in memory of which there is no view.
