@@ -20,7 +20,7 @@ from maniple.strategies.frontier.seam import seams
 from maniple.strategies.interface.layer import weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from maniple.operators.graph.graph import Graph
     from maniple.strategies.interface.strategy import Problem
@@ -31,6 +31,10 @@ ORDERS = ("1f1b", "zb_h1", "zb_h2", "gpipe")
 """What is compared: orders of a chain of stages with a flush. Others hold more, in as many rounds, by this model."""
 MOST_CUTS = 7
 """So many places are compared at which a stage may end; a pipeline has at most one stage more."""
+Least = tuple[int, int]
+"""Bytes and nanoseconds that something needs at least."""
+Place = tuple[int, int, int]
+"""The number of a stage, and of the places where it begins and ends."""
 MOST_ROUNDS = 4
 """So many micro-batches are compared for each stage, at most, in powers of two."""
 
@@ -108,6 +112,54 @@ def most_even(places: Sequence[int], spent: Sequence[int], count: int) -> tuple[
         found.append(places[nearest])
         begin = nearest + 1
     return tuple(found)
+
+
+def least_of_wholes(
+    pattern: Sequence[frozenset[int]],
+    shared: Mapping[tuple[int, int], frozenset[int]],
+    last: int,
+    least: Callable[[int, int, int], Least],
+) -> dict[Place, Least]:
+    """What every pipeline needs at least that has a stage at some place, of all places where one may be.
+
+    Memory is that of the stage that holds most, and time that of the slowest, so a pipeline needs at least what each
+    stage does, and what the stages before it and behind it do where these are cut best, by memory or by time.
+
+    Args:
+        pattern: by stage the weights that others use, too.
+        shared: by where one begins and ends what it would share.
+        last: the last place; the first one is 0.
+        least: what a stage needs at least, by its number and where it begins and ends.
+    """
+    count = len(pattern)
+    # By stage and place what the stages before it that end there need at least, and those from it on that begin there.
+    before: list[dict[int, Least]] = [{0: (0, 0)}, *({} for _ in pattern)]
+    behind: list[dict[int, Least]] = [*({} for _ in pattern), {last: (0, 0)}]
+    own: dict[Place, Least] = {}
+    for stage in range(count):
+        for start in before[stage]:
+            for end in range(start + 1, last - (count - stage - 1) + 1):
+                if shared[start, end] == pattern[stage] and (stage < count - 1 or end == last):
+                    own[stage, start, end] = least(stage, start, end)
+                    _keep(before[stage + 1], end, _most(before[stage][start], own[stage, start, end]))
+    for stage, start, end in reversed(own):
+        if end in behind[stage + 1]:
+            _keep(behind[stage], start, _most(behind[stage + 1][end], own[stage, start, end]))
+    return {
+        (stage, start, end): _most(needs, before[stage][start], behind[stage + 1][end])
+        for (stage, start, end), needs in own.items()
+        if end in behind[stage + 1]
+    }
+
+
+def _most(*needs: Least) -> Least:
+    return max(memory for memory, _ in needs), max(ticks for _, ticks in needs)
+
+
+def _keep(known: dict[int, Least], place: int, needs: Least) -> None:
+    """Keep the least of what is needed at a place, of memory and of ticks by themselves."""
+    memory, ticks = known.get(place, needs)
+    known[place] = min(memory, needs[0]), min(ticks, needs[1])
 
 
 def _no_worse(one: Turns, other: Turns) -> bool:

@@ -18,20 +18,21 @@ out in two ways:
               <= ticks(p). It has at least the memory of the lean end, than which it has fewer ticks, for nothing beats
               that; so each sum adds at most d times memory(r), and memory(r) <= (1 + s) memory(p).
     `Below`   a part of r is dropped, for with the least of all else, and so with all else of p, too, it is above a
-              bound. p is below all bounds, but r may be above one:
-
-              bound of                        then there stands for r with 1 + s
-              memory, memory(fast) / (1 + s)  the fast end; it has no more ticks than p, which is in the gap
-              ticks, ticks(lean) / (1 + s)    (cannot be: ticks(r) <= ticks(p))
-              the gap's weights               a known point. Were there none: lean has more than (1 + s) ticks(r), for
-                                              it has more than (1 + s) ticks(p); fast has not, or r, below the bound of
-                                              memory, would beat it. So two neighbours a and b have ticks(a) > (1 + s)
-                                              ticks(r) and memory(b) > (1 + s) memory(r), and r is below their corner,
-                                              of which the bound is the largest
+              bound. Where r has at least 1 / (1 + s) of the memory of the fast end, that stands for p: it needs at most
+              (1 + s) memory(r), and has no more ticks than p, which is in the gap. Where r has at least that share of
+              the ticks of the lean end, so has p, and the lean end stands for it. Else r is in the gap, and less than
+              what neighbours a and b of the known points have at a corner: memory(b) / (1 + s), ticks(a) / (1 + s). If
+              no known point stands for r with 1 + s, r is below such a corner, and of all that are not below the line
+              of the gap each bound is the largest: r is not above it. So one stands for r
 
 If r is never dropped, the point that is left of p is q, or is beaten by q, with 1 + s. If it is, what stands for it is
 q: with 1 + s times the memory and the ticks of r, so (1 + s)^2 <= 1 + epsilon times the memory of p, and 1 + s times
 its ticks. That is what the second 1 + s is for.
+
+**Rivals.** Where p is a part of a whole that needs the larger of p and of what other parts and a floor need, wholes
+that are known are known points, too, and all that is said above of memory(p) and ticks(p), and of r, is said of the
+larger of these and of the floor. What is then left out has a point, or a known whole, that needs at most 1 + epsilon
+times what the whole does. Both ends are found whatever rivals there are.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED
 from maniple.strategies.frontier.contraction import Kept, contracted
 from maniple.strategies.frontier.frontiers import Below, Frontiers
-from maniple.strategies.frontier.weighted_sum import ROUNDING, Found, WeightedSums, undominated
+from maniple.strategies.frontier.weighted_sum import ALONE, ROUNDING, Found, Rivals, WeightedSums, undominated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +97,7 @@ class Solution:
     gap: float | None = None
 
 
-def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> Solution:
+def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED, rivals: Rivals = ALONE) -> Solution:
     """The frontier of a model.
 
     Args:
@@ -104,19 +105,23 @@ def solve(model: Model, epsilon: float, cores: int, limit: int = UNLIMITED) -> S
         epsilon: by what share at most points may need more than an assignment that they stand for.
         cores: how many threads eliminate.
         limit: points that need more memory are left out: with epsilon 0 the last point is the fastest within it.
+        rivals: what stands for points besides; both ends of the frontier are there in any case.
     """
-    if _effort(model) <= EXACT_ENTRIES:
+    # Beside rivals little is left of a frontier, and all of it would be made.
+    if rivals is ALONE and _effort(model) <= EXACT_ENTRIES:
         points, inexact, thinned = _eliminate(model, _all_choices(model), limit, 0.0, cores, crowded=epsilon)
         return Solution(tuple(points), epsilon if thinned else 0.0, inexact)
-    points, inexact = search_gaps(model, epsilon, cores)
+    points, inexact = search_gaps(model, epsilon, cores, rivals)
     return Solution(tuple(point for point in points if point.memory <= limit), epsilon, inexact)
 
 
-def search_gaps(model: Model, epsilon: float, cores: int) -> tuple[list[Found], tuple[int, ...]]:
+def search_gaps(
+    model: Model, epsilon: float, cores: int, rivals: Rivals = ALONE
+) -> tuple[list[Found], tuple[int, ...]]:
     """The points that weighted sums reach and those in their gaps, and the operators that kept a choice."""
     share = (1.0 + epsilon) ** 0.5 - 1.0
     sums = WeightedSums(model, LARGEST)
-    points, gaps = sums.sweep(share, cores)
+    points, gaps = sums.sweep(share, cores, rivals)
     inexact = sums.inexact
     if not inexact:
         for gap, kept in _screened(sums, gaps, share):

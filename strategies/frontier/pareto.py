@@ -35,7 +35,7 @@ from maniple.strategies.frontier.gap_search import Solution, solve
 from maniple.strategies.frontier.homes import weight_plan
 from maniple.strategies.frontier.seam import recomputable
 from maniple.strategies.frontier.shared_weight import gap
-from maniple.strategies.frontier.stage_search import Staged, StageSearch
+from maniple.strategies.frontier.stage_search import Staged, StageSearch, columns_of
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.plan_frontier import Frontier, FrontierPoint, undominated
 from maniple.strategies.interface.space import Choice, Space
@@ -136,7 +136,8 @@ class Pareto(AbstractStrategy[ParetoState]):
             return _begun(replace(state, stages=search, left=arrangements(state.problem)))
         if state.left and state.stages is not None:
             arrangement, *left = state.left
-            points = undominated_points((*state.points, *state.stages.points(arrangement)))
+            known = columns_of(state.points)
+            points = undominated_points((*state.points, *state.stages.points(arrangement, known)))
             return _begun(replace(state, left=tuple(left), points=points))
         if not state.waiting:
             return state
@@ -233,10 +234,7 @@ def undominated_points(points: Sequence[Found | Staged]) -> tuple[Found | Staged
     Args:
         points: by the model.
     """
-    memory, ticks = (
-        np.asarray([getattr(point, axis) for point in points], dtype=np.int64) for axis in ("memory", "ticks")
-    )
-    return tuple(points[place] for place in reduce(memory, ticks).tolist())
+    return tuple(points[place] for place in reduce(*columns_of(points)).tolist())
 
 
 def _begun(state: ParetoState) -> ParetoState:

@@ -14,6 +14,11 @@ is cut, those by which the same stages share the same weights are searched toget
 
 Of all places, and all arrangements, what no other beats is the frontier, so it is exact in this model, within what each
 cell is: the larger of two maxima keeps a ratio.
+
+What plans that are known stand for is not searched for again. A pipeline needs at least what the least choices of all
+operators of its stages sum up to, stage by stage, wherever the others are cut (`least_of_wholes`): where a known plan
+needs at most 1 + epsilon times as much, and is no less lean or fast than the ends of what is known, that stage has no
+cell. Of a cell only those points are looked for that may be of a pipeline that no known plan stands for (`Rivals`).
 """
 
 from __future__ import annotations
@@ -26,8 +31,8 @@ import numpy as np
 
 from maniple.operators.plan.plan import StagePlan
 from maniple.strategies.frontier.additive_model import Model, Terms
-from maniple.strategies.frontier.algebra import maxima, reduce
-from maniple.strategies.frontier.arrangement import MOST_CUTS, cuts_of, most_even
+from maniple.strategies.frontier.algebra import maxima, reduce, union
+from maniple.strategies.frontier.arrangement import MOST_CUTS, cuts_of, least_of_wholes, most_even
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.gap_search import solve
 from maniple.strategies.frontier.homes import weight_plan
@@ -36,6 +41,7 @@ from maniple.strategies.frontier.seam import again_in_turns
 from maniple.strategies.frontier.stage_border import StageBorder
 from maniple.strategies.frontier.stage_group import AlikeProcessors, Processors, StageGroup, shared_weights
 from maniple.strategies.frontier.stage_weight import StageWeight
+from maniple.strategies.frontier.weighted_sum import Rivals
 from maniple.strategies.interface.placement import complete
 from maniple.strategies.interface.space import Space
 from maniple.strategies.optcnn.additive_cost import AdditiveCost
@@ -47,7 +53,7 @@ if TYPE_CHECKING:
     from maniple.operators.rules.rule import BoundFactor
     from maniple.strategies.frontier.additive_model import Term
     from maniple.strategies.frontier.algebra import Columns
-    from maniple.strategies.frontier.arrangement import Arrangement
+    from maniple.strategies.frontier.arrangement import Arrangement, Least
     from maniple.strategies.frontier.weighted_sum import Found
     from maniple.strategies.interface.space import OperatorSpace
     from maniple.strategies.interface.strategy import Problem
@@ -93,7 +99,8 @@ class StageSearch:
         self._problem, self._again, self._epsilon, self._cores = problem, tuple(again), epsilon, cores
         self._costs: dict[tuple[tuple[int, ...], int], AdditiveCost] = {}
         self._terms: dict[tuple[tuple[int, ...], Turns], Terms] = {}
-        self._cells: dict[object, tuple[Found, ...]] = {}
+        self._cells: dict[object, tuple[Least, tuple[Found, ...]]] = {}
+        self._leasts: dict[object, Least] = {}
         self._borders: dict[object, StageBorder] = {}
         self._weights: dict[object, StageWeight] = {}
         self._alike = AlikeProcessors(problem.machine)
@@ -105,11 +112,12 @@ class StageSearch:
         """The operators that kept a choice in some cell."""
         return tuple(sorted(self._inexact))
 
-    def points(self, arrangement: Arrangement) -> list[Staged]:
-        """The frontier of an arrangement: memory ascending, ticks descending.
+    def points(self, arrangement: Arrangement, known: Columns | None = None) -> list[Staged]:
+        """The frontier of an arrangement: memory ascending, ticks descending; without what known plans stand for.
 
         Args:
             arrangement: how many stages, and how they take turns.
+            known: memory and ticks of plans that are known, a frontier; none by default.
         """
         cost = self._cost(self._alike.first(self._processors(arrangement.stages, 0))[0], arrangement.micro_batches)
         shared, everywhere = shared_weights(cost.operators, self._bounds), range(len(self._bounds))
@@ -117,11 +125,18 @@ class StageSearch:
             tuple(shared[stage] for stage in pairwise((0, *places, everywhere[-1])))
             for places in combinations(everywhere[1:-1], arrangement.stages - 1)
         )
-        found = [point for pattern in patterns for point in self._points(arrangement, pattern, shared)]
-        return [found[place] for place in reduce(*_columns(found)).tolist()]
+        found, known = list[Staged](), known or union()
+        for pattern in patterns:
+            more = self._points(arrangement, pattern, shared, known)
+            found, known = [*found, *more], union(known, columns_of(more))
+        return [found[place] for place in reduce(*columns_of(found)).tolist()]
 
     def _points(
-        self, arrangement: Arrangement, pattern: Pattern, shared: Mapping[tuple[int, int], frozenset[int]]
+        self,
+        arrangement: Arrangement,
+        pattern: Pattern,
+        shared: Mapping[tuple[int, int], frozenset[int]],
+        known: Columns,
     ) -> list[Staged]:
         """The frontier of the places where stages share weights in one way.
 
@@ -129,21 +144,37 @@ class StageSearch:
             arrangement: how many stages, and how they take turns.
             pattern: what each shares with others.
             shared: by where one begins and ends what it would share.
+            known: memory and ticks of plans that are known.
         """
         bounds, turns, count = self._bounds, arrangement.turns(), arrangement.stages
-        last = len(bounds) - 1
+        groups = [self.group(count, stage, pattern) for stage in range(count)]
+
+        def least(stage: int, start: int, end: int) -> Least:
+            return self._least(bounds[start], bounds[end], groups[stage], turns[stage])
+
+        floors = least_of_wholes(pattern, shared, len(bounds) - 1, least)
+        kept = {place: floor for place, floor in floors.items() if not Rivals(*known, floor).stand(self._epsilon)}
+        # A cell may be that of several stages and places: what any of them may need is looked for.
+        together: dict[object, Least] = {}
+        for (stage, start, end), floor in kept.items():
+            key = self._key(bounds[start], bounds[end], groups[stage], turns[stage])
+            before = together.get(key, floor)
+            together[key] = min(before[0], floor[0]), min(before[1], floor[1])
         # By where they begin, the best of the stages from one on.
-        best: dict[int, list[Staged]] = {last: [Staged(0, 0, arrangement, ())]}
+        best: dict[int, list[Staged]] = {len(bounds) - 1: [Staged(0, 0, arrangement, ())]}
         for stage in reversed(range(count)):
-            group, found = self.group(count, stage, pattern), dict[int, list[Staged]]()
-            for start in range(stage, last - (count - stage) + 1) if stage else range(1):
-                ends = [end for end in best if end > start and shared[start, end] == pattern[stage]]
+            found = dict[int, list[Staged]]()
+            for start in sorted({start for number, start, _ in kept if number == stage}):
+                ends = [end for end in best if (stage, start, end) in kept]
+                places = [(bounds[start], bounds[end]) for end in ends]
+                cells = []
+                for place in places:
+                    floor = together[self._key(*place, groups[stage], turns[stage])]
+                    cells.append(self._cell(*place, groups[stage], turns[stage], Rivals(*known, floor)))
                 if ends:
-                    cells = [self._cell(bounds[start], bounds[end], group, turns[stage]) for end in ends]
-                    places = [(bounds[start], bounds[end]) for end in ends]
                     found[start] = _together(cells, places, [best[end] for end in ends], arrangement)
             best = found
-        return best[0]
+        return best.get(0, [])
 
     def plan(self, point: Staged, strategy: str) -> Plan:
         """A point as a plan.
@@ -239,14 +270,29 @@ class StageSearch:
             self._terms[key] = Terms(cost, again_in_turns(self._problem.graph, self._again, count), turns)
         return self._terms[key]
 
-    def _cell(self, first: int, last: int, group: StageGroup, turns: Turns) -> tuple[Found, ...]:
-        """The frontier of some operators on some processors."""
-        key = first, last, self._alike.likeness(group), turns
-        if key not in self._cells:
-            solution = solve(self.model(first, last, group, turns), self._epsilon, self._cores)
+    def _key(self, first: int, last: int, group: StageGroup, turns: Turns) -> object:
+        """What decides what a stage takes."""
+        return first, last, self._alike.likeness(group), turns
+
+    def _cell(self, first: int, last: int, group: StageGroup, turns: Turns, rivals: Rivals) -> tuple[Found, ...]:
+        """The frontier of some operators on some processors, without what its rivals stand for."""
+        key = self._key(first, last, group, turns)
+        floor, points = self._cells.get(key, (None, ()))
+        # Of plans that were known before, all are known still; what was looked for above a lower floor is enough.
+        if floor is None or floor[0] > rivals.floor[0] or floor[1] > rivals.floor[1]:
+            solution = solve(self.model(first, last, group, turns), self._epsilon, self._cores, rivals=rivals)
             self._inexact |= {first + operator for operator in solution.inexact}
-            self._cells[key] = solution.points
-        return self._cells[key]
+            points = solution.points
+            self._cells[key] = rivals.floor, points
+        return points
+
+    def _least(self, first: int, last: int, group: StageGroup, turns: Turns) -> Least:
+        """The least bytes and nanoseconds of all operators of a stage, each by itself."""
+        key = self._key(first, last, group, turns)
+        if key not in self._leasts:
+            own = self.model(first, last, group, turns).own
+            self._leasts[key] = sum(int(size.min()) for size, _ in own), sum(int(tick.min()) for _, tick in own)
+        return self._leasts[key]
 
     def model(self, first: int, last: int, group: StageGroup, turns: Turns) -> Model:
         """The model of a stage.
@@ -317,16 +363,20 @@ def _together(
     """
     found = list[Staged]()
     for cell, place, rest in zip(cells, places, rests, strict=True):
-        mine, others = maxima(_columns(cell), _columns(rest))
+        mine, others = maxima(columns_of(cell), columns_of(rest))
         for own, other in zip(mine.tolist(), others.tolist(), strict=True):
             one, more = cell[own], rest[other]
             memory, ticks = max(one.memory, more.memory), max(one.ticks, more.ticks)
             found.append(Staged(memory, ticks, arrangement, ((*place, one), *more.stages)))
-    return [found[place] for place in reduce(*_columns(found)).tolist()]
+    return [found[place] for place in reduce(*columns_of(found)).tolist()]
 
 
-def _columns(points: Sequence[Found] | Sequence[Staged]) -> Columns:
-    """The memory and the ticks of points."""
+def columns_of(points: Sequence[Found | Staged]) -> Columns:
+    """The memory and the ticks of points.
+
+    Args:
+        points: by the model.
+    """
     memory, ticks = (np.array([getattr(point, axis) for point in points], np.int64) for axis in ("memory", "ticks"))
     return memory, ticks
 

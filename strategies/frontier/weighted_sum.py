@@ -16,7 +16,7 @@ Bicriteria transportation problem, Management Science 25, 1979). What lies above
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
@@ -28,9 +28,14 @@ from maniple.strategies.elimination.variable_elimination import Table, VariableE
 from maniple.strategies.frontier.algebra import reduce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
 
     from maniple.strategies.frontier.additive_model import Model, Term
+    from maniple.strategies.frontier.algebra import Column
+
+    Floats = npt.NDArray[np.float64]
 
 __all__: list[str] = []
 
@@ -59,6 +64,67 @@ class Found:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Rivals:
+    """What an assignment of a part competes with besides: wholes that are known, and what every whole needs.
+
+    A whole takes at least what its part does, and at least the floor, so one that is known stands for every whole with
+    a part if it needs no more than 1 + epsilon times as much as the part and the floor, whichever is more:
+
+        ticks
+          | k    .           k: wholes that are known; floor: (m, t)
+          |      .  part     A part that has fewer ticks than the first k and less memory than the second one
+        t | . . .+. . .      may be of a whole that neither stands for; another is not looked for.
+          |      .     k
+                 m           memory
+
+    Args:
+        memory: of wholes that are known, ascending.
+        ticks: the same of their ticks, descending.
+        floor: the bytes and the nanoseconds that a whole with this part needs at least.
+    """
+
+    memory: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    ticks: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    floor: tuple[int, int] = (0, 0)
+
+    def corners(self, known: Sequence[Found], epsilon: float) -> tuple[Floats, Floats]:
+        """Memory and ticks below which a part between the first and the last of some lies that none stands for.
+
+        Args:
+            known: points of the part that are known, memory ascending and ticks descending.
+            epsilon: by what share what stands for another may need more.
+        """
+        lean, fast = known[0], known[-1]
+        first = max(int(np.searchsorted(self.memory, lean.memory, "right")) - 1, 0)
+        last = int(np.searchsorted(self.memory, fast.memory, "right"))
+        own = np.asarray([(one.memory, one.ticks) for one in known], dtype=np.int64)
+        memory, ticks = (
+            np.concatenate((column[first:last], mine))
+            for column, mine in zip((self.memory, self.ticks), own.T, strict=True)
+        )
+        kept = reduce(memory, ticks)
+        most, slowest = memory[kept[1:]] / (1.0 + epsilon), ticks[kept[:-1]] / (1.0 + epsilon)
+        room = (most > max(lean.memory, self.floor[0])) & (slowest > max(fast.ticks, self.floor[1]))
+        return most[room], slowest[room]
+
+    def stand(self, epsilon: float) -> bool:
+        """Whether a known whole stands for every one with this part, and none of those is the leanest or the fastest.
+
+        Args:
+            epsilon: by what share it may need more.
+        """
+        if not len(self.memory) or self.floor[0] < self.memory[0] or self.floor[1] < self.ticks[-1]:
+            return False
+        place = int(np.searchsorted(self.memory, (1.0 + epsilon) * self.floor[0], "right")) - 1
+        return bool(self.ticks[place] <= (1.0 + epsilon) * self.floor[1])
+
+
+ALONE = Rivals()
+"""Nothing besides."""
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class Gap:
     """What lies between two neighbouring points.
@@ -69,6 +135,7 @@ class Gap:
         weights: of memory and ticks, for which both points have the same sum.
         least: no assignment has a smaller sum with these weights.
         between: points that are known to lie between the two, memory ascending and ticks descending.
+        rivals: what stands for points of the gap besides.
     """
 
     lean: Found
@@ -76,22 +143,27 @@ class Gap:
     weights: tuple[float, float]
     least: float
     between: tuple[Found, ...] = ()
+    rivals: Rivals = ALONE
 
     def bound(self, epsilon: float) -> float:
-        """What a point of the gap stays below that no known point stands for; at most `least`: there is none.
+        """What a point of the gap stays below that nothing known stands for; at most `least`: there is none.
 
         One point stands for another if it needs at most 1 + epsilon times its memory and its ticks. Of two neighbours a
         and b, a point that a does not stand for has fewer ticks than those of a / (1 + epsilon), one that b does not
         stand for less memory than that of b / (1 + epsilon).
         """
-        known = (self.lean, *self.between, self.fast)
-        corners = (self.weights[0] * b.memory + self.weights[1] * a.ticks for a, b in pairwise(known))
-        return max(corners) / (1.0 + epsilon)
+        return self.bounds(epsilon)[0][1]
 
     def bounds(self, epsilon: float) -> tuple[tuple[tuple[float, float], float], ...]:
         """All weights and what such a point stays below by them: the gap's own, memory alone, and ticks alone."""
-        memory, ticks = self.fast.memory / (1.0 + epsilon), self.lean.ticks / (1.0 + epsilon)
-        return (self.weights, self.bound(epsilon)), ((1.0, 0.0), memory), ((0.0, 1.0), ticks)
+        memory, ticks = self.rivals.corners((self.lean, *self.between, self.fast), epsilon)
+        sums = self.weights[0] * memory + self.weights[1] * ticks
+        above = sums > self.least  # below the others there is nothing
+        return (
+            (self.weights, float(sums[above].max(initial=-np.inf))),
+            ((1.0, 0.0), float(memory[above].max(initial=-np.inf))),
+            ((0.0, 1.0), float(ticks[above].max(initial=-np.inf))),
+        )
 
 
 @final
@@ -167,12 +239,13 @@ class WeightedSums:
         found = Found(*self.model.total(chosen, homes.tolist()), tuple(chosen), tuple(homes.tolist()))
         return found, sum(float(costs) for costs in closed)
 
-    def sweep(self, epsilon: float, cores: int) -> tuple[list[Found], list[Gap]]:
+    def sweep(self, epsilon: float, cores: int, rivals: Rivals = ALONE) -> tuple[list[Found], list[Gap]]:
         """The points that weighted sums reach, memory ascending, and the gaps that may hold more.
 
         Args:
-            epsilon: a gap in which the two points stand for all others is none, and its weight is not tried.
+            epsilon: a gap in which what is known stands for all others is none, and its weight is not tried.
             cores: how many threads eliminate.
+            rivals: what stands for points besides.
         """
         ends = ((1.0, 0.0), (0.0, 1.0))
         self._course(squares=True)  # before threads ask for it
@@ -182,7 +255,7 @@ class WeightedSums:
             (lean, _), (fast, _) = threads.map(self.least, ((1.0, EDGE * scale), (EDGE / scale, 1.0)))
             lean, fast = _leanest([*rough, lean, fast]), _fastest([*rough, lean, fast])
             points, gaps = {(found.memory, found.ticks): found for found in (lean, fast)}, list[Gap]()
-            open_pairs = list(_pairs([lean, fast], epsilon))
+            open_pairs = list(_pairs([lean, fast], epsilon, rivals))
             while open_pairs:
                 weights = [(float(a.ticks - b.ticks), float(b.memory - a.memory)) for a, b in open_pairs]
                 following: list[tuple[Found, Found]] = []
@@ -192,11 +265,11 @@ class WeightedSums:
                     line = pair[0] * a.memory + pair[1] * a.ticks
                     if pair[0] * found.memory + pair[1] * found.ticks >= line * (1.0 - ROUNDING):
                         known = tuple(relinked(self.model, a, b))
-                        gaps.append(Gap(a, b, pair, min(least, line) * (1.0 - ROUNDING), known))
+                        gaps.append(Gap(a, b, pair, min(least, line) * (1.0 - ROUNDING), known, rivals))
                         points.update({(one.memory, one.ticks): one for one in known})
                     else:
                         points[found.memory, found.ticks] = found
-                        following += _pairs([a, found, b], epsilon)
+                        following += _pairs([a, found, b], epsilon, rivals)
                 open_pairs = following
         ordered = undominated(points.values())
         kept = [gap for gap in gaps if gap.bound(epsilon) > gap.least]
@@ -252,10 +325,10 @@ def undominated(found: Iterable[Found]) -> list[Found]:
     return kept
 
 
-def _pairs(points: list[Found], epsilon: float) -> Iterable[tuple[Found, Found]]:
-    """The neighbours between which there is room for points that neither stands for."""
+def _pairs(points: list[Found], epsilon: float, rivals: Rivals) -> Iterable[tuple[Found, Found]]:
+    """The neighbours between which there is room for points that nothing known stands for."""
     for lean, fast in pairwise(points):
-        if fast.memory > (1.0 + epsilon) * lean.memory and lean.ticks > (1.0 + epsilon) * fast.ticks:
+        if len(rivals.corners((lean, fast), epsilon)[0]):
             yield lean, fast
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
-from hypothesis import given
+import numpy as np
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from layered_graph import layers
 
 import maniple as mp
-from maniple.strategies.frontier.arrangement import Arrangement, arrangements, most_even
+from maniple.strategies.frontier.arrangement import Arrangement, arrangements, least_of_wholes, most_even
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.stage_search import StageSearch
 from maniple.strategies.interface.strategy import Problem
@@ -60,3 +61,25 @@ def test_the_most_even_places_are_places_in_order(times: list[int], data: st.Dat
     if count == 1:
         half = spent[-1] // 2
         assert abs(spent[found[0]] - half) == min(abs(spent[place] - half) for place in places)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 6))
+def test_what_a_whole_needs_at_least_is_the_least_of_all_that_have_the_stage(seed: int, count: int, last: int) -> None:
+    """Against all places, where some stages share weights; memory and time are the least by themselves."""
+    chance = np.random.default_rng(seed)
+    patterns = [frozenset[int](), frozenset({7})]
+    shared = {place: patterns[int(chance.integers(4) == 0)] for place in combinations(range(last + 1), 2)}
+    pattern = tuple(patterns[int(chance.integers(4) == 0)] for _ in range(count))
+    needs = {(stage, *place): tuple(chance.integers(0, 50, 2).tolist()) for stage in range(count) for place in shared}
+    wholes: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    for cuts in combinations(range(1, last), count - 1):
+        stages = [(stage, *place) for stage, place in enumerate(pairwise((0, *cuts, last)))]
+        if all(shared[start, end] == pattern[stage] for stage, start, end in stages):
+            most = tuple(max(needs[stage][axis] for stage in stages) for axis in (0, 1))
+            for stage in stages:
+                wholes.setdefault(stage, []).append(most)
+    found = least_of_wholes(pattern, shared, last, lambda *stage: needs[stage])
+    assert found == {
+        stage: (min(memory for memory, _ in most), min(ticks for _, ticks in most)) for stage, most in wholes.items()
+    }

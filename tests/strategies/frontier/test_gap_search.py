@@ -13,7 +13,7 @@ from maniple.strategies.frontier import gap_search
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED, reduce
 from maniple.strategies.frontier.gap_search import solve
-from maniple.strategies.frontier.weighted_sum import Found, Gap, relinked, undominated
+from maniple.strategies.frontier.weighted_sum import Found, Gap, Rivals, relinked, undominated
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
 Points = list[tuple[int, int]]
@@ -118,6 +118,29 @@ def test_every_assignment_has_a_point_within_the_bound(model: Model, epsilon: fl
     assert (points[0][0], points[-1][1]) == (wanted[0][0], wanted[-1][1])
     for memory, ticks in wanted:
         assert any(m <= (1 + epsilon) * memory and t <= (1 + epsilon) * ticks for m, t in points)
+
+
+@PROFILE
+@given(models(), st.sampled_from([0.0, 0.01, 0.2]), st.integers(0, 2**32 - 1))
+def test_what_is_lost_to_rivals_they_stand_for(model: Model, epsilon: float, seed: int) -> None:
+    """Every assignment as a part of a whole that needs a floor at least; the ends are exact in any case."""
+    chance, wanted = np.random.default_rng(seed), best(model)
+    low, high = wanted[0], wanted[-1]
+    spread = [
+        (int(chance.integers(low[0] * 0.8, high[0] * 1.2 + 2)), int(chance.integers(high[1] * 0.8, low[1] * 1.2 + 2)))
+        for _ in range(chance.integers(0, 6))
+    ]
+    drawn = np.asarray(spread, dtype=np.int64).reshape(-1, 2).T
+    kept = reduce(*drawn)
+    floor = int(chance.integers(0, high[0] + 1)), int(chance.integers(0, low[1] + 1))
+    rivals = Rivals(drawn[0][kept], drawn[1][kept], floor)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 0)
+        points = [(point.memory, point.ticks) for point in solve(model, epsilon, 1, rivals=rivals).points]
+    assert (points[0][0], points[-1][1]) == (low[0], high[1])
+    for memory, ticks in wanted:
+        most = [(1 + epsilon) * max(needs, least) for needs, least in zip((memory, ticks), floor, strict=True)]
+        assert any(m <= most[0] and t <= most[1] for m, t in [*points, *spread])
 
 
 @PROFILE

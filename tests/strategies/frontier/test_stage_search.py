@@ -15,6 +15,7 @@ from maniple.strategies.frontier.arrangement import Arrangement, cuts_of
 from maniple.strategies.frontier.full_split import full_splits
 from maniple.strategies.frontier.own_price import Turns
 from maniple.strategies.frontier.pareto import Pareto
+from maniple.strategies.frontier.seam import recomputable
 from maniple.strategies.frontier.stage_group import StageGroup
 from maniple.strategies.frontier.stage_search import Pattern, Staged, StageSearch
 from maniple.strategies.frontier.weighted_sum import Found
@@ -91,13 +92,36 @@ def pattern_of(graph: mp.Graph, bounds: tuple[int, ...]) -> Pattern:
     ids=["two micro-batches", "four micro-batches", "shared weights"],
 )
 def test_the_frontier_is_that_of_all_cuts_and_assignments(graph: mp.Graph, arrangement: Arrangement) -> None:
-    problem = Problem(graph, mp.Machine.preset("p100x4"))
-    search = StageSearch(problem, (False,) * len(graph.nodes), 0.0, 1)
-    found, turns = search.points(arrangement), arrangement.turns()
+    search = StageSearch(Problem(graph, mp.Machine.preset("p100x4")), (False,) * len(graph.nodes), 0.0, 1)
+    found = search.points(arrangement)
+    assert [(point.memory, point.ticks) for point in found] == best(all_pipelines(search, graph, arrangement))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
+def test_what_is_left_out_of_an_arrangement_known_plans_stand_for(epsilon: float, share: float) -> None:
+    """Against all cuts and assignments, with results computed again; of what is known the ends are exact."""
+    graph, arrangement = layers(count=2, width=64), Arrangement(2, "1f1b", 2)
+    search = StageSearch(Problem(graph, mp.Machine.preset("p100x4")), recomputable(graph), epsilon, 1)
+    every = best(all_pipelines(search, graph, arrangement))
+    # Plans that are a little better or worse than what is there, on one half of it.
+    some = [(round(memory * share), round(ticks * (2.0 - share))) for memory, ticks in every[::2]]
+    known = best({*some})
+    columns = np.array([memory for memory, _ in known]), np.array([ticks for _, ticks in known])
+    found = [(point.memory, point.ticks) for point in search.points(arrangement, columns)]
+    together = [*found, *known]
+    assert min(memory for memory, _ in together) == min(memory for memory, _ in [*every, *known])
+    assert min(ticks for _, ticks in together) == min(ticks for _, ticks in [*every, *known])
+    for memory, ticks in every:
+        assert any(m <= (1.0 + epsilon) * memory and t <= (1.0 + epsilon) * ticks for m, t in together)
+
+
+def all_pipelines(search: StageSearch, graph: mp.Graph, arrangement: Arrangement) -> set[tuple[int, int]]:
+    """Memory and ticks of what no other beats, for all cuts, and all assignments of every stage."""
     every = set[tuple[int, int]]()
     for cuts in combinations(cuts_of(graph), arrangement.stages - 1):
         bounds, cells = (0, *cuts, len(graph.nodes)), []
-        for stage, own in enumerate(turns):
+        for stage, own in enumerate(arrangement.turns()):
             group = search.group(arrangement.stages, stage, pattern_of(graph, bounds))
             model = search.model(bounds[stage], bounds[stage + 1], group, own)
             # Of what has no weights all homes are the same.
@@ -108,7 +132,7 @@ def test_the_frontier_is_that_of_all_cuts_and_assignments(graph: mp.Graph, arran
             cells.append(best(set(zip(memory.tolist(), ticks.tolist(), strict=True))))
         for points in product(*cells):
             every.add((max(memory for memory, _ in points), max(ticks for _, ticks in points)))
-    assert [(point.memory, point.ticks) for point in found] == best(every)
+    return every
 
 
 @pytest.mark.parametrize("name", ["cpu:4x1", "p100x4"])
