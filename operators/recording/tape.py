@@ -168,7 +168,7 @@ class Recorder(DispatchMode):
         return found
 
     def _lies_in(self, made: Sequence[object], args: object, named: Mapping[str, object]) -> bool:
-        """Whether a call gave what lies in memory that it reads: schemas of some views do not say so (`_unsafe_view`)."""
+        """Whether a call gave what lies in memory that it reads: not all schemas say so (`_unsafe_view`)."""
         read = {memory_of(self._held[number]) for number in _numbers((args, list(named.values())))}
         return any(isinstance(item, Tensor) and memory_of(item) in read for item in made)
 
