@@ -126,9 +126,10 @@ def test_what_is_lost_to_rivals_they_stand_for(model: Model, epsilon: float, see
     """Every assignment as a part of a whole that needs a floor at least; the ends are exact in any case."""
     chance, wanted = np.random.default_rng(seed), best(model)
     low, high = wanted[0], wanted[-1]
+    lower, upper = (low[0] * 4 // 5, high[1] * 4 // 5), (high[0] * 6 // 5 + 2, low[1] * 6 // 5 + 2)
+    count = int(chance.integers(0, 6))
     spread = [
-        (int(chance.integers(low[0] * 0.8, high[0] * 1.2 + 2)), int(chance.integers(high[1] * 0.8, low[1] * 1.2 + 2)))
-        for _ in range(chance.integers(0, 6))
+        (int(chance.integers(lower[0], upper[0])), int(chance.integers(lower[1], upper[1]))) for _ in range(count)
     ]
     drawn = np.asarray(spread, dtype=np.int64).reshape(-1, 2).T
     kept = reduce(*drawn)
