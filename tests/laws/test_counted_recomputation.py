@@ -21,8 +21,8 @@ FOUND: dict[str, dict[str, set[str]]] = {
     "patches": {
         "linalg_vector_norm": {"linalg_vector_norm"},
         "linalg_vector_norm_1": {"linalg_vector_norm"},
-        "einsum": {"clone", "_unsafe_view"},
-        "einsum_1": {"clone", "_unsafe_view"},
+        "einsum": {"clone"},
+        "einsum_1": {"clone"},
     },
     "shared heads": {},
     "discriminator": {

@@ -357,7 +357,7 @@ AGAIN = {
     "adaptive_max": {"adaptive_max_pool2d"},  # its places are those of whole planes
     "attention": {"constant_pad_nd", "where", FUSED},  # fewer features of values than of keys
     # The gradient of a mask has no kernel.
-    "attention_causal": {"masked_fill", "mul", "bmm", "_unsafe_view", "add", "_safe_softmax"},
+    "attention_causal": {"masked_fill", "mul", "bmm", "add", "_safe_softmax"},
     "attention_dropped_blind": {"where", "eq", "all", "masked_fill"},  # of the mask: which queries see nothing
     **{name: {"constant_pad_nd"} for name in ("avg_pool1d", "avg_pool2d_both", "avg_pool2d_ceil")},
     **{name: {"constant_pad_nd"} for name in ("avg_pool2d_divisor", "avg_pool2d_inside")},
