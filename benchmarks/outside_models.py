@@ -1,11 +1,11 @@
-"""Models that nobody here chose, imported, checked against torch in float64 and raced beside its eager mode.
+"""Models that nothing here was tuned for, imported, checked against torch in float64 and raced beside its eager mode.
 
     python benchmarks/outside_models.py                     all; writes the table into docs/performance.md
     python benchmarks/outside_models.py --print unet        some, and prints their rows alone
 
-Each is imported by `mp.from_torch` and trained on one processor of one core. Numbers first: three steps in float64,
-dropout left out, beside plain torch. Then sides take turns in one process of one thread, in float32 and with dropout,
-and the figures are medians over rounds; the ratio is the median of the rounds' ratios.
+Each is imported by `mp.from_torch` and trained on one processor of one core. Numbers first: losses of three steps in
+float64, dropout left out, beside plain torch's. Then sides take turns in one process of one thread, in float32 and with
+dropout, and the figures are medians over rounds; the ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations

@@ -163,14 +163,16 @@ class Race(NamedTuple):
 
     def data(self, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Draw a batch."""
-        chance = torch.Generator().manual_seed(seed)
-        shape = (samples, *self.sample)
-        drawn = (
-            torch.randint(0, self.words, shape, generator=chance)
-            if self.words
-            else torch.randn(shape, generator=chance)
-        )
-        return drawn, torch.randint(0, self.classes, (samples, *self.labels), generator=chance)
+        return draw_batch((samples, *self.sample), (samples, *self.labels), self.words, self.classes, seed)
+
+
+def draw_batch(
+    samples: tuple[int, ...], labels: tuple[int, ...], words: int, classes: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Draw samples and labels of these shapes: words of so many, normal numbers if 0, and classes of so many."""
+    chance = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(0, words, samples, generator=chance) if words else torch.randn(samples, generator=chance)
+    return drawn, torch.randint(0, classes, labels, generator=chance)
 
 
 RACES = {

@@ -1,4 +1,4 @@
-"""Models that no page, test or example of Maniple's names, written as people write them for themselves."""
+"""Models that nothing of Maniple was made or tuned for, written as people write them for themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from training.models import draw_batch
 
 
 class UNet(nn.Module):
@@ -195,11 +197,7 @@ class Outside(NamedTuple):
 
     def data(self, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         """Draw a batch."""
-        chance = torch.Generator().manual_seed(seed)
-        shape = (samples, *self.sample)
-        words = torch.randint(0, max(self.words, 1), shape, generator=chance)
-        drawn = words if self.words else torch.randn(shape, generator=chance)
-        return drawn, torch.randint(0, self.classes, (samples, *self.labels), generator=chance)
+        return draw_batch((samples, *self.sample), (samples, *self.labels), self.words, self.classes, seed)
 
 
 OUTSIDE = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layered_graph import layers
 
 import maniple as mp
 from maniple.models import model
@@ -27,15 +28,6 @@ from maniple.strategies.simulation.simulation import Simulation
 pytestmark = pytest.mark.simulator
 
 FIRST, SECOND = (0, 1), (2, 3)
-
-
-def layers(count: int, batch: int, width: int) -> mp.Graph:
-    graph = mp.Graph("layers")
-    x, y = graph.input("x", (batch, width)), graph.input("y", (batch,), dtype="int64")
-    for _ in range(count):
-        x = graph.relu(graph.linear(x, width))
-    graph.loss(graph.cross_entropy(graph.linear(x, 4), y))
-    return graph
 
 
 def search_of(graph: mp.Graph, machine: mp.Machine) -> StageSearch:
