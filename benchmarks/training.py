@@ -3,12 +3,13 @@
     python benchmarks/training.py                          all models; writes the table into docs/performance.md
     python benchmarks/training.py --print gpt lstm         some, and prints their rows alone
     python benchmarks/training.py --samples 8 --print      small steps: what a runtime costs
-    python benchmarks/training.py --compile --print        beside torch.compile, on one processor: both compiled
+    python benchmarks/training.py --compile --print        beside torch.compile: both compiled
 
 Sides take turns in one run: each trains the same module on the same batch for so many steps that a turn takes a while,
 and every figure is a median over rounds. On one processor all have one thread. On two, ranks are two processes of one
 core; torch's eager mode has both cores and two threads, in the first of them, and so has Maniple with one processor of
-two cores. The plan of `auto` is searched for so many seconds, in which bodies are measured.
+two cores. The plan of `auto` is searched for so many seconds, in which bodies are measured. What torch compiles, for
+either side, it compiles before the first turn, for the threads that its side has; how long that took is told.
 """
 
 from __future__ import annotations
@@ -86,56 +87,99 @@ def one_processor(race: Race, samples: int, optimizer: str, *, compiled: bool) -
     return sides
 
 
-def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> Sides:
-    """The sides of two processes of one core each; what is of one process alone does nothing in the second."""
-    first, nothing = mp.world().rank == 0, (lambda: 0.0)
-    machine, alone = mp.Machine.detect(), mp.Machine.preset("cpu:1")
+def found(strategy: str, budget: float = 0.0, semantics: dict[str, str] | None = None) -> Callable[[mp.Graph], mp.Plan]:
+    """What searches a plan for both processors: in so many seconds, in which bodies are measured, or at once."""
+    machine = mp.Machine.detect()
 
-    def found(
-        strategy: str, *, measured: bool = False, semantics: dict[str, str] | None = None
-    ) -> Callable[[mp.Graph], mp.Plan]:
-        def search(graph: mp.Graph) -> mp.Plan:
-            if not measured:
-                return mp.search(graph, machine, strategy=strategy, semantics=semantics)
-            began = time.perf_counter()
-            plan = mp.search(graph, machine, strategy=strategy, budget=budget, seed=0, costs="measured")
-            if first:
-                terms = "".join(f", {term} {value}" for term, value in dict(plan.explanation)[""])
-                print(f"{strategy} of {budget:g} s took {time.perf_counter() - began:.1f} s{terms}", file=sys.stderr)
-            return plan
+    def search(graph: mp.Graph) -> mp.Plan:
+        if not budget:
+            return mp.search(graph, machine, strategy=strategy, semantics=semantics)
+        began = time.perf_counter()
+        plan = mp.search(graph, machine, strategy=strategy, budget=budget, seed=0, costs="measured")
+        if mp.world().rank == 0:
+            terms = "".join(f", {term} {value}" for term, value in dict(plan.explanation)[""])
+            print(f"{strategy} of {budget:g} s took {time.perf_counter() - began:.1f} s{terms}", file=sys.stderr)
+        return plan
 
-        return search
+    return search
 
-    def both_cores(step: Callable[[], Step]) -> Step:
-        if not first:
-            return nothing
+
+def both_cores(step: Callable[[], Step]) -> Step:
+    """A step of one process with both cores, in the first; it does nothing in the second."""
+    if mp.world().rank:
+        return lambda: 0.0
+    with torch_modes.spread_over(CORES, len(CORES)):
+        made = step()
+
+    def run() -> float:
         with torch_modes.spread_over(CORES, len(CORES)):
-            made = step()
+            return made()
 
-        def run() -> float:
-            with torch_modes.spread_over(CORES, len(CORES)):
-                return made()
+    return run
 
-        return run
+
+def on_both_cores(race: Race, samples: int, optimizer: str, *, compiled: bool = False) -> Step:
+    """A step of Maniple's with one processor of two cores."""
 
     def whole(graph: mp.Graph) -> mp.Plan:
-        return mp.search(graph, alone, strategy="data_parallel")
+        return mp.search(graph, mp.Machine.preset("cpu:1"), strategy="data_parallel")
 
+    world = World.solo(cores=len(CORES))
+    return both_cores(lambda: trainer_step(race, samples, optimizer, whole, world, compiled=compiled))
+
+
+def two_processors(race: Race, samples: int, optimizer: str, budget: float) -> Sides:
+    """The sides of two processes of one core each; what is of one process alone does nothing in the second."""
     sides = {
         "torch, two threads, fused": both_cores(lambda: torch_modes.eager(race, samples, optimizer, fused=True)),
         "torch, DDP": torch_modes.data_parallel(race, samples, optimizer),
         "torch, FSDP2": torch_modes.sharded(race, samples, optimizer),
         "torch, 1F1B of two stages": torch_modes.pipelined(race, samples, optimizer, "1f1b", 4, 2),
         "Maniple, data parallel": trainer_step(race, samples, optimizer, found("data_parallel"), None),
-        "Maniple, auto": trainer_step(race, samples, optimizer, found("auto", measured=True), None),
-        "Maniple, one processor of two cores": both_cores(
-            lambda: trainer_step(race, samples, optimizer, whole, World.solo(cores=len(CORES)))
-        ),
+        "Maniple, auto": trainer_step(race, samples, optimizer, found("auto", budget), None),
+        "Maniple, one processor of two cores": on_both_cores(race, samples, optimizer),
     }
     if any(isinstance(module, torch.nn.BatchNorm2d) for module in race.module().modules()):
         local = found("data_parallel", semantics={"batch_norm": "local_stats"})  # what DDP trains
         sides["Maniple, data parallel, local statistics"] = trainer_step(race, samples, optimizer, local, None)
     return sides
+
+
+def two_compiled(race: Race, samples: int, optimizer: str, budget: float) -> Sides:
+    """The sides of two processes that torch compiles, and torch's two eager ones that come nearest.
+
+    torch sums gradients of a compiled module once its backward has ended (DDP of a compiled module), or compiles
+    backward in parts, as many as there are sums (compiled DDP).
+    """
+    plain = trainer_step(race, samples, optimizer, planned := once(found("auto", budget)), None)
+    return {
+        "torch, two threads, fused": both_cores(lambda: torch_modes.eager(race, samples, optimizer, fused=True)),
+        "torch, DDP": torch_modes.data_parallel(race, samples, optimizer),
+        "torch, two threads, compiled": both_cores(
+            lambda: torch_modes.eager(race, samples, optimizer, fused=True, compiled=True)
+        ),
+        "torch, DDP of a compiled module": torch_modes.data_parallel(race, samples, optimizer, compiled="module"),
+        "torch, compiled DDP": torch_modes.data_parallel(race, samples, optimizer, compiled="whole"),
+        "torch, FSDP2, compiled": torch_modes.sharded(race, samples, optimizer, compiled=True),
+        "Maniple, auto": plain,
+        "Maniple, data parallel, compiled": trainer_step(
+            race, samples, optimizer, found("data_parallel"), None, compiled=True
+        ),
+        "Maniple, auto, compiled": trainer_step(race, samples, optimizer, planned, None, compiled=True),
+        "Maniple, one processor of two cores, compiled": on_both_cores(race, samples, optimizer, compiled=True),
+    }
+
+
+def once(search: Callable[[mp.Graph], mp.Plan]) -> Callable[[mp.Graph], mp.Plan]:
+    """A search that is made for the first graph, and gives further ones, of the same module, the same plan."""
+    plans: list[mp.Plan] = []
+
+    def plan_of(graph: mp.Graph) -> mp.Plan:
+        if not plans:
+            plans.append(search(graph))
+        return plans[0]
+
+    return plan_of
 
 
 def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[float]]:
@@ -157,7 +201,8 @@ def be(name: str, processors: int, options: dict[str, Any]) -> dict[str, list[fl
         return int(given[0])
 
     with TRAINERS:
-        sides = two_processors(race, samples, optimizer, options["budget"])
+        made = two_compiled if options["compile"] else two_processors
+        sides = made(race, samples, optimizer, options["budget"])
         found = torch_modes.race_of(sides, rounds, seconds, meet)
     dist.destroy_process_group()
     return found
@@ -172,6 +217,8 @@ def raced(name: str, processors: int, options: dict[str, Any]) -> dict[str, list
         free.close()
         own = [__file__, "--be", json.dumps([name, processors, told]), "--target", str(target)]
         launch = ["-m", "maniple.cli", "run", "--nodes", "2", "--cores", "1"] if processors == 2 else []
+        if launch and options["compile"]:
+            launch.append("--compile")  # `auto` races plans as they will run
         subprocess.run([sys.executable, *launch, *own], check=True, stdout=subprocess.DEVNULL)
         found: dict[str, list[float]] = json.loads(target.read_text())
         return found
@@ -196,7 +243,7 @@ def rows(name: str, processors: int, samples: int, times: dict[str, list[float]]
 @click.option("--rounds", default=7, show_default=True, help="figures are medians over them")
 @click.option("--seconds", default=1.0, show_default=True, help="how long a turn takes at least")
 @click.option("--budget", default=30.0, show_default=True, help="seconds for auto's search, measuring included")
-@click.option("--compile", is_flag=True, help="on one processor, the sides that torch compiles, too")
+@click.option("--compile", is_flag=True, help="the sides that torch compiles")
 @click.option("--print", "alone", is_flag=True, help="print the rows and leave the page as it is")
 @click.option("--be", "told", hidden=True, help="be a process of a race")
 @click.option("--target", hidden=True, help="where that tells what it found")

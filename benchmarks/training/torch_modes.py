@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.distributed as dist
@@ -37,6 +38,8 @@ SCHEDULES = {
     "interleaved_1f1b": ScheduleInterleaved1F1B,
     "zbv": ScheduleZBVZeroBubble,
 }
+SLOW_S = 5.0
+"""A first step that takes longer is told."""
 PEERS = 2
 """Processes that train together."""
 WAIT = timedelta(seconds=60)
@@ -68,24 +71,43 @@ def eager(race: Race, samples: int, optimizer: str, *, fused: bool, compiled: bo
     module = race.module()
     descent = make_optimizer(module, optimizer, fused=fused)
     if compiled:
-        module.compile(dynamic=False)
+        compile_here(module)
     return descend(module, descent, *race.data(samples))
 
 
-def data_parallel(race: Race, samples: int, optimizer: str) -> Step:
-    """Each process has its part of the batch; gradients are averaged."""
-    module = DistributedDataParallel(race.module())
+def compile_here(module: nn.Module) -> None:
+    """Have a module compiled at its first call, for the threads that torch has now (its cache does not ask)."""
+    module.compile(dynamic=False, options={"cpp.threads": torch.get_num_threads()})
+
+
+def data_parallel(race: Race, samples: int, optimizer: str, *, compiled: Literal["", "module", "whole"] = "") -> Step:
+    """Each process has its part of the batch; gradients are averaged.
+
+    Args:
+        race: the model.
+        samples: of all processes.
+        optimizer: its kind.
+        compiled: what is: nothing, the module within, or the whole with its sums of gradients.
+    """
+    inner = race.module()
+    if compiled == "module":
+        compile_here(inner)
+    module = DistributedDataParallel(inner)
+    if compiled == "whole":
+        compile_here(module)
     x, y = race.data(samples)
     mine = slice(dist.get_rank() * samples // PEERS, (dist.get_rank() + 1) * samples // PEERS)
     return descend(module, make_optimizer(module, optimizer), x[mine], y[mine])
 
 
-def sharded(race: Race, samples: int, optimizer: str) -> Step:
+def sharded(race: Race, samples: int, optimizer: str, *, compiled: bool = False) -> Step:
     """The same with weights that are cut over the processes (FSDP2), each block by itself."""
     module = race.module()
     mesh = dist.device_mesh.init_device_mesh("cpu", (PEERS,))
     for block in module.blocks:
         if any(True for _ in block.parameters()):
+            if compiled:
+                compile_here(block)  # as torch advises: what gathers weights stands between blocks
             fully_shard(block, mesh=mesh)
     fully_shard(module, mesh=mesh)
     x, y = race.data(samples)
@@ -189,7 +211,11 @@ def race_of(sides: dict[str, Step], rounds: int, seconds: float, meet: Callable[
     steps = {}
     for name, step in sides.items():
         meet(0)
-        for _ in range(3):
+        begun = time.perf_counter()
+        step()
+        if (took := time.perf_counter() - begun) > SLOW_S:
+            print(f"{name}: the first step took {took:.1f} s", file=sys.stderr)  # it compiles
+        for _ in range(2):
             step()
         begun = time.perf_counter()
         for _ in range(2):
