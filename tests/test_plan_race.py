@@ -130,6 +130,38 @@ def test_a_race_begins_no_plan_and_no_round_that_it_has_no_time_for(
     assert now[0] <= left_s
 
 
+def test_what_torch_compiles_takes_none_of_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of its own: a plan takes a minute to be made ready, its first step another, and later ones 0.25 s."""
+    now = [0.0]
+
+    class Compiled:
+        def __init__(self, *_: object) -> None:
+            now[0] += 60.0
+            self._first = True
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def run(self) -> float:
+            took, self._first = 60.0 if self._first else 0.25, False
+            now[0] += took
+            return took
+
+    monkeypatch.setattr(plan_race, "PlanRehearsal", Compiled)
+    found = [Racer(name, plan_of("data_parallel"), 0.5) for name in ("data_parallel", "soap")]
+
+    def rounds(*, compiled: bool) -> list[int]:
+        now[0] = 0.0
+        times = race(digits_cnn(batch=BATCH), found, None, World.solo(), lambda: 15.0 - now[0], compiled=compiled)
+        return [len(taken) for taken in times]
+
+    assert rounds(compiled=False) == [0, 0]
+    assert rounds(compiled=True) == [ROUNDS, ROUNDS]
+
+
 def test_a_plan_that_no_memory_has_room_for_takes_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[PlanRehearsal]()
 

@@ -36,6 +36,7 @@ class Limits:
         cores: how many processes search.
         timing: whether tasks are timed within the budget, and plans that come near.
         races: whether steps of these can be run, on the ranks of this program.
+        compiles: whether torch compiles what these steps run, which is slow once and comes on top.
     """
 
     began: float
@@ -44,6 +45,7 @@ class Limits:
     cores: int
     timing: bool = False
     races: bool = False
+    compiles: bool = False
 
     @property
     def elapsed_s(self) -> float:
@@ -75,10 +77,11 @@ class Limits:
             if self.races
             else "the tasks of plans that come near are timed again, side by side"
         )
+        on_top = ", and what torch compiles of them comes on top" if self.races and self.compiles else ""
         announce(
             f"maniple: searching for {all_s} s: tasks that were never timed on this computer are timed, those of data "
             f"parallelism first, until {surveyed} s are over (what is not reached is interpolated, and counted so); "
-            f"plans are looked for until {searched} s; then {last}, until {all_s} s"
+            f"plans are looked for until {searched} s; then {last}, until {all_s} s{on_top}"
         )
 
 

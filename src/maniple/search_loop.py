@@ -18,7 +18,7 @@ from maniple.pipeline_request import Turns, asked_turns, in_turn, kept_semantics
 from maniple.process.error import RequestError, nearest
 from maniple.process.interruption import hold_interrupts
 from maniple.search_limits import SURVEYED, Limits, cores_of
-from maniple.search_runoff import can_race, race_off, settle
+from maniple.search_runoff import can_race, race_off, races_compiled, settle
 from maniple.strategies.interface.checked_strategy import make_checked
 from maniple.strategies.interface.parallel_search import AbstractParallelStrategy
 from maniple.strategies.interface.plan_frontier import Frontier
@@ -202,7 +202,7 @@ def _limits(
 ) -> Limits:
     """What a search may take, from now on."""
     began_s = _load_compiled(chosen, budget, timing=costs.timing)
-    return Limits(began_s, budget, proposals, cores_of(cores), costs.timing, races)
+    return Limits(began_s, budget, proposals, cores_of(cores), costs.timing, races, races and races_compiled())
 
 
 def _decided(

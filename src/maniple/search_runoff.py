@@ -49,6 +49,18 @@ def can_race(machine: Machine, costs: Costs) -> bool:
     return len(there) > 1 and [(one.id, one.kind, one.cores) for one in machine.processors] == there
 
 
+def races_compiled() -> bool:
+    """Whether torch compiles what the steps of a race run, as it does what this program's trainers run.
+
+    Raises:
+        RequestError: the program was told so, and torch has no compiler here.
+    """
+    from maniple.runtime.control import world
+    from maniple.torch_compilation import checked_compilation
+
+    return checked_compilation(None, world.current())
+
+
 def settle(
     strategy: AbstractStrategy[Any], state: object, problem: Problem, costs: Costs | None, limits: Limits
 ) -> Found:
@@ -106,7 +118,8 @@ def race_off(
 
     here = world.current()
     racers = [Racer(plan.strategy, plan, plan.predicted.step_s or math.inf) for plan in plans]
-    times = race(graph, racers, optimizer, here, lambda: limits.until(1.0) if here.rank == 0 else math.inf)
+    left = lambda: limits.until(1.0) if here.rank == 0 else math.inf  # noqa: E731
+    times = race(graph, racers, optimizer, here, left, compiled=limits.compiles)
     number = winner(racers, times)
     terms: dict[str, int | float | str] = {"found by": racers[number].name, "rounds": len(times[0])}
     terms |= {f"{STEP_S_OF}{one.name}": one.step_s for one in racers}
