@@ -22,6 +22,8 @@ from maniple.strategies.frontier.algebra import reduce
 from maniple.strategies.frontier.weighted_sum import Found
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy.typing as npt
 
     from maniple.strategies.frontier.additive_model import Term
@@ -72,20 +74,41 @@ class Contraction:
         )
         return [Found(*row) for row in rows]
 
+    def with_base(self) -> Model:
+        """The model of what is left, and of one operator more that takes what is not left."""
+        base = tuple(np.full((1, 1), part, dtype=np.int64) for part in self.base)
+        return Model((*self.model.own, (base[0], base[1])), self.model.edges)
 
-def contracted(model: Model, kept: Kept) -> Contraction:
+    def lifted(self, points: Sequence[Found]) -> list[Found]:
+        """Assignments of the whole model.
+
+        Args:
+            points: assignments of the model with its base.
+        """
+        shape = len(points), len(self.numbers)
+        places, homes = (
+            np.asarray([getattr(one, row)[:-1] for one in points], dtype=np.int64).reshape(shape)
+            for row in ("chosen", "homes")
+        )
+        return self.found(places, homes)
+
+
+def contracted(model: Model, kept: Kept, at: Mapping[int, int] | None = None) -> Contraction:
     """A model with some of its choices; what was alike, and has the same choices and nothing else, is alike.
 
     Args:
         model: the model.
         kept: of every operator the choices, at least one.
+        at: of operators of one choice their home, where that is given; of none by default.
     """
+    at = at or {}
     made: dict[tuple[object, ...], Term] = {}
     own: list[Term] = []
-    for term, choices in zip(model.own, kept, strict=True):
-        key: tuple[object, ...] = id(term), choices.tobytes()
+    for number, (term, choices) in enumerate(zip(model.own, kept, strict=True)):
+        first, last = (at[number], at[number] + 1) if number in at else (0, term[0].shape[1])
+        key: tuple[object, ...] = id(term), choices.tobytes(), first, last
         if key not in made:
-            made[key] = term[0][choices], term[1][choices]
+            made[key] = term[0][choices, first:last], term[1][choices, first:last]
         own.append(made[key])
     base, edges = np.zeros(2, dtype=np.int64), dict[tuple[int, int], "Term"]()
     for (a, b), term in model.edges.items():
@@ -106,7 +129,7 @@ def contracted(model: Model, kept: Kept) -> Contraction:
     for number, term in enumerate(own):
         best = reduce(term[0][0], term[1][0])
         if len(kept[number]) == len(best) == 1:
-            homes[number] = int(best[0])
+            homes[number] = int(best[0]) + at.get(number, 0)
             base += term[0][0, best[0]], term[1][0, best[0]]
             continue
         numbers.append(number)

@@ -25,7 +25,7 @@ import numpy as np
 from maniple.strategies.elimination.course import Course
 from maniple.strategies.elimination.min_plus import Costs, MinPlus
 from maniple.strategies.elimination.variable_elimination import Table, VariableElimination, begin, finish
-from maniple.strategies.frontier.algebra import reduce
+from maniple.strategies.frontier.algebra import reduce, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -164,6 +164,17 @@ class Gap:
             ((1.0, 0.0), float(memory[above].max(initial=-np.inf))),
             ((0.0, 1.0), float(ticks[above].max(initial=-np.inf))),
         )
+
+    def beside(self, found: Sequence[Found]) -> Rivals:
+        """What a part of the gap competes with: all that is known, and, beside the gap, what is not asked for.
+
+        Args:
+            found: points that are known besides.
+        """
+        known = [self.lean, *self.between, self.fast, *found]
+        ends = np.asarray([(0, self.lean.ticks), (self.fast.memory, 0)], dtype=np.int64)
+        own = np.concatenate([np.asarray([(one.memory, one.ticks) for one in known], dtype=np.int64), ends]).T
+        return Rivals(*union((self.rivals.memory, self.rivals.ticks), (own[0], own[1])), self.rivals.floor)
 
 
 @final

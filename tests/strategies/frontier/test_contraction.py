@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import reduce
 from maniple.strategies.frontier.contraction import contracted
+from maniple.strategies.frontier.weighted_sum import Found
 
 HOMES = 2
 
@@ -53,6 +54,26 @@ def test_it_has_the_frontier_of_what_is_left(seed: int, count: int, choices: int
     assert (found.memory, found.ticks) == (own[0] + small.base[0], own[1] + small.base[1])
     assert (found.memory, found.ticks) == model.total(found.chosen, found.homes)
     assert all(choice in choices for choice, choices in zip(found.chosen, kept, strict=True))
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.integers(0, HOMES - 1))
+def test_with_its_base_it_is_a_model_of_what_is_left(seed: int, count: int, choices: int, home: int) -> None:
+    """One operator has one choice, at one home; assignments of the model are such of the whole one."""
+    chance = np.random.default_rng(seed)
+    model, number = drawn(chance, count, choices), int(chance.integers(count))
+    kept = [np.sort(chance.permutation(choices)[: chance.integers(1, choices + 1)]) for _ in range(count)]
+    kept[number] = kept[number][:1]
+    small = contracted(model, tuple(kept), {number: home})
+    based = small.with_base()
+    drawn_homes = [int(chance.integers(memory.shape[1])) for memory, _ in based.own]
+    chosen = [int(chance.integers(size)) for size in based.sizes]
+    point = Found(*based.total(chosen, drawn_homes), tuple(chosen), tuple(drawn_homes))
+    (found,) = small.lifted([point])
+    assert (found.memory, found.ticks) == (point.memory, point.ticks) == model.total(found.chosen, found.homes)
+    assert (found.chosen[number], found.homes[number]) == (kept[number][0], home)
+    assert all(choice in choices for choice, choices in zip(found.chosen, kept, strict=True))
+    assert small.lifted([]) == []
 
 
 def test_what_has_one_choice_is_not_left() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
@@ -13,9 +15,11 @@ from maniple.strategies.frontier import gap_search
 from maniple.strategies.frontier.additive_model import Model
 from maniple.strategies.frontier.algebra import UNLIMITED, reduce
 from maniple.strategies.frontier.gap_search import solve
-from maniple.strategies.frontier.weighted_sum import Found, Gap, Rivals, relinked, undominated
+from maniple.strategies.frontier.weighted_sum import Found, Gap, Rivals, WeightedSums, relinked, undominated
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=150)
+BRANCHES = settings(PROFILE, max_examples=50)
+"""Where every gap is searched in branches of branches, which takes longer."""
 Points = list[tuple[int, int]]
 
 
@@ -53,6 +57,15 @@ def best(model: Model) -> Points:
     return list(zip(memory[kept].tolist(), ticks[kept].tolist(), strict=True))
 
 
+@contextmanager
+def in_branches(entries: int) -> Iterator[None]:
+    """Eliminate only what makes so few entries; all else is searched in branches of branches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 0)
+        patch.setattr(gap_search, "MOST_ENTRIES", entries)
+        yield
+
+
 def found(model: Model, epsilon: float, limit: int = UNLIMITED) -> Points:
     solution = solve(model, epsilon, 1, limit)
     assert solution.inexact == ()
@@ -67,6 +80,13 @@ def found(model: Model, epsilon: float, limit: int = UNLIMITED) -> Points:
 def test_without_an_epsilon_it_is_the_frontier(whole: bool, model: Model) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gap_search, "EXACT_ENTRIES", 10**6 if whole else 0)
+        assert found(model, 0.0) == best(model)
+
+
+@BRANCHES
+@given(models(), st.sampled_from([0, 30, 100]))
+def test_in_branches_it_is_the_frontier(model: Model, entries: int) -> None:
+    with in_branches(entries):
         assert found(model, 0.0) == best(model)
 
 
@@ -113,7 +133,18 @@ def test_what_changes_from_one_to_another_is_the_best_of_all_that_do(model: Mode
 def test_every_assignment_has_a_point_within_the_bound(model: Model, epsilon: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gap_search, "EXACT_ENTRIES", 0)
-        points = found(model, epsilon)
+        assert_within(epsilon, model)
+
+
+@BRANCHES
+@given(models(), st.sampled_from([0.01, 0.1, 0.5]), st.sampled_from([0, 30, 100]))
+def test_in_branches_every_assignment_has_a_point_within_the_bound(model: Model, epsilon: float, entries: int) -> None:
+    with in_branches(entries):
+        assert_within(epsilon, model)
+
+
+def assert_within(epsilon: float, model: Model) -> None:
+    points = found(model, epsilon)
     wanted = best(model)
     assert (points[0][0], points[-1][1]) == (wanted[0][0], wanted[-1][1])
     for memory, ticks in wanted:
@@ -124,6 +155,19 @@ def test_every_assignment_has_a_point_within_the_bound(model: Model, epsilon: fl
 @given(models(), st.sampled_from([0.0, 0.01, 0.2]), st.integers(0, 2**32 - 1))
 def test_what_is_lost_to_rivals_they_stand_for(model: Model, epsilon: float, seed: int) -> None:
     """Every assignment as a part of a whole that needs a floor at least; the ends are exact in any case."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "EXACT_ENTRIES", 0)
+        assert_rivals_stand(model, epsilon, seed)
+
+
+@BRANCHES
+@given(models(), st.sampled_from([0.0, 0.01, 0.2]), st.integers(0, 2**32 - 1), st.sampled_from([0, 30, 100]))
+def test_in_branches_rivals_stand_for_what_is_lost(model: Model, epsilon: float, seed: int, entries: int) -> None:
+    with in_branches(entries):
+        assert_rivals_stand(model, epsilon, seed)
+
+
+def assert_rivals_stand(model: Model, epsilon: float, seed: int) -> None:
     chance, wanted = np.random.default_rng(seed), best(model)
     low, high = wanted[0], wanted[-1]
     lower, upper = (low[0] * 4 // 5, high[1] * 4 // 5), (high[0] * 6 // 5 + 2, low[1] * 6 // 5 + 2)
@@ -135,9 +179,7 @@ def test_what_is_lost_to_rivals_they_stand_for(model: Model, epsilon: float, see
     kept = reduce(*drawn)
     floor = int(chance.integers(0, high[0] + 1)), int(chance.integers(0, low[1] + 1))
     rivals = Rivals(drawn[0][kept], drawn[1][kept], floor)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gap_search, "EXACT_ENTRIES", 0)
-        points = [(point.memory, point.ticks) for point in solve(model, epsilon, 1, rivals=rivals).points]
+    points = [(point.memory, point.ticks) for point in solve(model, epsilon, 1, rivals=rivals).points]
     assert (points[0][0], points[-1][1]) == (low[0], high[1])
     for memory, ticks in wanted:
         most = [(1 + epsilon) * max(needs, least) for needs, least in zip((memory, ticks), floor, strict=True)]
@@ -190,6 +232,20 @@ def test_a_point_in_a_gap_is_found() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gap_search, "EXACT_ENTRIES", 0)
         assert found(Model((own,), {}), 0.01) == [(0, 10), (6, 6), (10, 0)]
+
+
+def test_a_gap_that_one_operator_makes_is_not_eliminated() -> None:
+    """The example of the module: what no weighted sum reaches, weighted sums of two branches do."""
+    one = np.array([[0], [10]]), np.array([[65], [0]])
+    others = tuple((np.array([[0], [1]]), np.array([[9 - number], [0]])) for number in range(8))
+    model = Model((*others, one), {})
+    reached, gaps = WeightedSums(model, 10**6).sweep(0.0, 1)
+    assert (3, 13) in [(gap.lean.memory, gap.fast.memory) for gap in gaps]
+    with in_branches(0), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gap_search, "_eliminate", pytest.fail)
+        points = found(model, 0.0)
+    assert points == best(model)
+    assert len(points) == 18 > len(reached)
 
 
 def test_an_operator_that_keeps_a_choice_is_named() -> None:
