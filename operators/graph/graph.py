@@ -49,6 +49,7 @@ class Graph(
         self._ties: dict[str, str] = {}
         self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
         self._arguments: Arguments | None = None
+        self._module: torch.nn.Module | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -71,6 +72,15 @@ class Graph(
         from maniple.operators.graph.arguments import Arguments
 
         return self._arguments or Arguments(self.name, {tensor.name: (tensor.name,) for tensor in self.inputs})
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The module that this is the import of, whose parameters and buffers have the same names; else None."""
+        return self._module
+
+    def imports(self, module: torch.nn.Module) -> None:
+        """Say of which module this is the import."""
+        self._module = module
 
     def takes(self, arguments: Arguments) -> None:
         """Say how a call's arguments become the inputs."""
@@ -265,7 +275,7 @@ class Graph(
         graph._loss, graph._outputs = self._loss, dict(self._outputs)
         graph._state, graph._values = self._state, self._values
         graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
-        graph._recount, graph._arguments = self._recount, self._arguments
+        graph._recount, graph._arguments, graph._module = self._recount, self._arguments, self._module
         graph._autocast = dict(self._autocast)
         return graph
 

@@ -151,6 +151,7 @@ class _Import:
         kept = {tensor.name for tensor in graph.lasting}
         values = {key: value for key, value in held.items() if key in kept}
         graph.load_state_dict({**values, **found.constants}, strict=False)
+        graph.imports(module)
         self._check_inputs(graph)
         return graph, found.constants
 

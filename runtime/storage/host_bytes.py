@@ -16,18 +16,21 @@ def in_host_memory(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
 
 
-def take(size: int, least: int = huge_pages.PAGE) -> torch.Tensor:
-    """Give bytes of the host's memory, of any content, whatever mode or default device the caller is in.
+def take(size: int, least: int = huge_pages.PAGE, *, zero: bool = False) -> torch.Tensor:
+    """Give bytes of the host's memory, whatever mode or default device the caller is in.
 
     Args:
         size: how many.
         least: as many as lie on huge pages; of what is taken and let go of again and again the C library keeps pieces,
             which nobody clears.
+        zero: whether they are zero; else they have any content. Huge pages are: the system clears each when it is
+            first written to, and until then none is taken.
     """
     with torch.inference_mode(mode=False):
         pages = huge_pages.take(size) if size >= least else None
         if pages is None:
-            return torch.empty(size, dtype=torch.int8, device="cpu")
+            make = torch.zeros if zero else torch.empty
+            return make(size, dtype=torch.int8, device="cpu")
         return torch.frombuffer(pages, dtype=torch.int8, count=size)
 
 

@@ -150,9 +150,11 @@ class Memory:
         """
         # Whatever lasts may be written by any rank in a later program.
         size = rect.volume * region.itemsize
-        storage = self._shape(self._bytes(region.name, size, self.arena), region, rect)
         value = self._filled.get(region.id, 0)
-        self.write(lambda: storage.fill_(value))
+        zero = self.device is None and self.arena is None and not value
+        storage = self._shape(self._bytes(region.name, size, self.arena, zero=zero), region, rect)
+        if not zero:
+            self.write(lambda: storage.fill_(value))
         if region.id in self._kept:
             self.version += 1
         made = self._kept[region.id] = (rect, storage)
@@ -230,13 +232,15 @@ class Memory:
         """Count the bytes of storage that lasts."""
         return sum(storage.numel() * storage.element_size() for _, storage in self._kept.values())
 
-    def _bytes(self, name: str, size: int, arena: Arena | None, least: int = PAGE) -> torch.Tensor:
-        """Make storage; of the host's own memory as many bytes as `least` lie on huge pages."""
+    def _bytes(
+        self, name: str, size: int, arena: Arena | None, least: int = PAGE, *, zero: bool = False
+    ) -> torch.Tensor:
+        """Make storage; of the host's own memory as many bytes as `least` lie on huge pages, zero if asked."""
         with torch.inference_mode(mode=False):
             if self.device is not None:
                 storage = self.device.allocate((size,), torch.int8)
             elif arena is None:
-                storage = host_bytes.take(size, least)
+                storage = host_bytes.take(size, least, zero=zero)
             else:
                 storage = torch.from_numpy(arena.allocate(size)).view(torch.int8)
         if self.recorder is not None:

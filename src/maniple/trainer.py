@@ -17,7 +17,7 @@ from maniple.mappers.registry import make_mapper
 from maniple.memory_use import MemoryUse, checked_limit
 from maniple.operators.graph.batch import BatchForm
 from maniple.operators.graph.graph import checked_graph
-from maniple.operators.graph.state import check_state, initial_values, with_ties
+from maniple.operators.graph.state import check_state, with_ties
 from maniple.operators.lowering.weight import (
     STEP,
     check_states,
@@ -46,6 +46,7 @@ from maniple.sample_batch import GivenBatch, SampleBatch
 from maniple.step_log import StepLog
 from maniple.step_run import LoadedProgram, StepRun, StoppedStep, Watch
 from maniple.torch_compilation import checked_compilation
+from maniple.trained_module import TrainedModule, begin_values
 from maniple.trainer_checkpoint import take_stored
 from maniple.trainer_interchange import TrainerInterchange
 
@@ -81,6 +82,8 @@ class Trainer(TrainerInterchange, AbstractHolder):
             and else the plan's word.
         memory: the most bytes of each memory; default what the launcher was told, or what the machine has.
         compile: whether torch compiles what chains of operators call; default what the launcher was told.
+        in_place: whether the graph's module itself is trained, as by an optimizer of torch, and its values need no
+            memory besides: see `trained_module`. Default: it keeps them, and other trainers begin with them, too.
 
     Raises:
         RequestError: a graph that cannot be trained, or a plan that does not fit it or the world.
@@ -97,9 +100,10 @@ class Trainer(TrainerInterchange, AbstractHolder):
         mapper: Mapper | None = None,
         memory: int | None = None,
         compile: bool | None = None,  # noqa: A002  (torch's word)
+        in_place: bool = False,
     ) -> None:
         self._asked, where = None if memory is None else checked_limit(memory), current() if world is None else world
-        self._compiled = checked_compilation(compile, where)
+        self._compiled, self._in_place = checked_compilation(compile, where), in_place
         self._begin(graph, plan, optimizer, seed, where, mapper, None)
 
     def _begin(
@@ -139,6 +143,7 @@ class Trainer(TrainerInterchange, AbstractHolder):
         self._world.control.call(
             f"Trainer({graph.name!r}, plan {plan.strategy!r}, seed {seed})",
             f"{graph.fingerprint()} {plan.to_json()} {self._optimizer}".encode()
+            + (b" in place" if self._in_place else b"")
             + digest((graph.state[name] for name in sorted(graph.state)), sampled=True),
         )
         self._runtime = RankRuntime.of(self._world)
@@ -151,12 +156,16 @@ class Trainer(TrainerInterchange, AbstractHolder):
         self._loaded: dict[tuple[str, int], LoadedProgram] = {}
         made = graph, plan, self.machine, self._optimizer, self._weights, self._runtime
         self._load = ProgramLoader(*made, self._loaded, compiled=self._compiled)
-        self._load("step", graph.batch).replay.keep()
+        step = self._load("step", graph.batch)
+        self._module = TrainedModule.of(graph, in_place=self._in_place, alone=step.flow is None)
+        step.replay.keep()
         held, memories = self._weights, self._runtime.memories
         if stored is not None:
             take_stored(self._world, held, memories, stored)
+            if self._module is not None:
+                self._module.move_in(held, memories)
         else:
-            write_weights(held, memories, graph.lasting, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+            begin_values(self._module, graph, held, memories, seed)
             fill_states(held, memories, self._optimizer)
         self._bytes_before = gather_bytes(self._world, None)
         self._telling = Telling.of(self._world, self._runtime.endings, graph.name, lambda: str(self.report()))
@@ -373,10 +382,14 @@ class Trainer(TrainerInterchange, AbstractHolder):
             self._runtime.drain()
             self._await_saving()
             self._telling.tell()
+            if self._module is not None and not self._broken and self._stopped is None:
+                self._module.give(self._world, lambda: self._lasting("close"))
         self._let_go()
 
     def _let_go(self) -> None:
         self._closed = True
+        if self._module is not None:
+            self._module.end()
         self._memory.end()
         self._telling.forget()
         self._runtime.retire([loaded.replay for loaded in self._loaded.values()])

@@ -120,6 +120,8 @@ class TrainerAdoption(TrainerCheckpoint):
         self.plan, self.machine, self._weights, self._load, self._loaded = plan, machine, new, load, loaded
         self._limit = limit
         self._load("step", self.graph.batch).replay.keep()
+        if self._module is not None:
+            self._module.move_in(new, self._runtime.memories)
         self._log = StepLog()
         self._memory.expect_others()
         return moved

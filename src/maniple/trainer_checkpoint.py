@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from maniple.runtime.storage.block_file import Block
     from maniple.runtime.storage.memory import Memory
     from maniple.strategies.interface.plan_frontier import Frontier
+    from maniple.trained_module import TrainedModule
 
 __all__: list[str] = []
 
@@ -68,6 +69,9 @@ class TrainerCheckpoint(TrainerInspection):
     """The most bytes of each memory, as the program has said last."""
     _compiled: bool = False
     """Whether torch compiles what chains of operators call."""
+    _in_place: bool = False
+    """Whether the graph's module is trained, and no copy of its values."""
+    _module: TrainedModule | None = None
 
     @in_turn
     def save(
@@ -181,6 +185,7 @@ class TrainerCheckpoint(TrainerInspection):
         seed: int = 0,
         memory: int | None = None,
         compile: bool | None = None,  # noqa: A002  (torch's word)
+        in_place: bool = False,
     ) -> Self:
         """Make a trainer that goes on from a checkpoint, under any plan, on any ranks.
 
@@ -199,6 +204,7 @@ class TrainerCheckpoint(TrainerInspection):
             seed: of the parameters' initial values, where it begins.
             memory: see `Trainer`.
             compile: see `Trainer`.
+            in_place: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
@@ -207,6 +213,7 @@ class TrainerCheckpoint(TrainerInspection):
         trainer = cls.__new__(cls)
         trainer._asked = None if memory is None else checked_limit(memory)  # noqa: SLF001  (its own class)
         trainer._compiled = checked_compilation(compile, where)  # noqa: SLF001  (its own class)
+        trainer._in_place = in_place  # noqa: SLF001  (its own class)
         agreed = _agree(where, Path(path).absolute(), begin=begin)
         if agreed is None:
             if plan is None or optimizer is None:

@@ -1,0 +1,187 @@
+"""The trained module: one that a trainer trains in place, as an optimizer of torch would, and not a copy of its values.
+
+Where a parameter's home lies whole in the host's memory of a rank, the parameter *is* the home: its data becomes a view
+of it, and the memory that it had goes. Any other keeps its memory, and is given what was trained when the trainer ends.
+
+    the home of weight            its memory while the trainer lives    after `close`
+    whole, this host's memory     the home's                            the same: nobody else has it any more
+    cut among ranks, on a GPU     its own, with what it began with      its own, with what was trained
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, final
+from weakref import WeakValueDictionary
+
+import torch
+
+from maniple.operators.graph.state import initial_values
+from maniple.operators.lowering.weight import write_weights
+from maniple.process.error import RequestError
+from maniple.runtime.storage.host_bytes import in_host_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from maniple.operators.graph.graph import Graph
+    from maniple.operators.graph.node import TensorInfo
+    from maniple.operators.lowering.weight import Weight
+    from maniple.runtime.control.world import World
+    from maniple.runtime.storage.memory import Memory
+
+__all__: list[str] = []
+
+# Modules that a trainer has which is not closed, by their ids: of another graph's trainer, too.
+_TRAINED: WeakValueDictionary[int, torch.nn.Module] = WeakValueDictionary()
+
+
+@final
+class TrainedModule:
+    """A module that is trained in place until `end`.
+
+    Args:
+        graph: its import.
+        module: the module.
+    """
+
+    def __init__(self, graph: Graph, module: torch.nn.Module) -> None:
+        self._graph, self._module = graph, module
+        self._homes: set[str] = set()
+
+    @classmethod
+    def of(cls, graph: Graph, *, in_place: bool, alone: bool) -> Self | None:
+        """The module of a graph, to be trained in place; None where a trainer has values of its own.
+
+        Args:
+            graph: what is trained.
+            in_place: whether the module is.
+            alone: whether steps end before others begin, so that a value has one place.
+
+        Raises:
+            RequestError: another trainer trains the module; or this one cannot, as it is not there, has no values,
+                holds some twice, or steps overlap.
+        """
+        module = graph.module
+        if module is not None and id(module) in _TRAINED:
+            raise RequestError(
+                f"graph {graph.name!r}: its module is trained in place by another trainer, so its values are under "
+                "way; close that trainer first"
+            )
+        if not in_place:
+            return None
+        if module is None:
+            raise RequestError(f"in_place: graph {graph.name!r} has no module; import one with mp.from_torch")
+        if not alone:
+            raise RequestError("in_place: expected a plan whose steps end with a flush; leave semantics.weights out")
+        owned = _tensors(module)
+        empty = [tensor.name for tensor in graph.parameters if tensor.name not in owned or owned[tensor.name].is_meta]
+        if empty:
+            raise RequestError(f"in_place: parameter {empty[0]!r} has no values in the module; leave in_place out")
+        _check_apart({tensor.name: owned[tensor.name] for tensor in graph.lasting if tensor.name in owned})
+        return cls(graph, module)
+
+    def move_in(
+        self,
+        weights: Mapping[str, Weight],
+        memories: Mapping[int, Memory],
+        write: Callable[[TensorInfo], None] = lambda _: None,
+    ) -> None:
+        """Have each tensor be its home, wherever that is whole here.
+
+        Args:
+            weights: where homes are, by name.
+            memories: this rank's, by number.
+            write: writes a home, where it has no values yet: a tensor's own memory goes before the next home is
+                touched.
+        """
+        _TRAINED[id(self._module)] = self._module
+        self._homes.clear()
+        owned = _tensors(self._module)
+        for tensor in self._graph.lasting:
+            write(tensor)
+            own, home = owned.get(tensor.name), _whole_home(weights[tensor.name], memories)
+            if own is not None and home is not None and in_host_memory(own):
+                own.data = home
+                self._graph.load_state_dict({tensor.name: home}, strict=False)
+                self._homes.add(tensor.name)
+
+    def give(self, world: World, find: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        """Give each tensor that is not its home what was trained; all ranks do, for each other's sake.
+
+        Args:
+            world: the ranks.
+            find: finds all values, by name, whole, with all ranks.
+        """
+        names = [tensor.name for tensor in self._graph.lasting]
+        lacking = {n: own for n, own in _tensors(self._module).items() if n in names and n not in self._homes}
+        if world.size == 1 and not lacking:
+            return
+        values = find()
+        with torch.no_grad():
+            for name, own in lacking.items():
+                own.copy_(values[name])
+
+    def end(self) -> None:
+        """Leave the module to others, with the memory that it has."""
+        _TRAINED.pop(id(self._module), None)
+
+
+def begin_values(
+    module: TrainedModule | None,
+    graph: Graph,
+    weights: Mapping[str, Weight],
+    memories: Mapping[int, Memory],
+    seed: int,
+) -> None:
+    """Write initial values at home.
+
+    Args:
+        module: the graph's, where it is trained in place.
+        graph: has the values.
+        weights: where homes are, by name.
+        memories: this rank's, by number.
+        seed: of values that are drawn.
+    """
+
+    def write(*tensors: TensorInfo) -> None:
+        write_weights(weights, memories, tensors, lambda tensor, rect: initial_values(graph, tensor, rect, seed))
+
+    if module is None:
+        write(*graph.lasting)
+    else:
+        module.move_in(weights, memories, write)
+
+
+def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A module's parameters and buffers, by name, as they are now: forward may have assigned a buffer."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers(remove_duplicate=False))}
+
+
+def _whole_home(weight: Weight, memories: Mapping[int, Memory]) -> torch.Tensor | None:
+    """The home of a weight, where it is all in the host's memory of this rank, which no other writes into."""
+    whole = weight.value.bounds
+    for number, rects in weight.home:
+        memory = memories.get(number)
+        if memory is None or memory.device is not None or memory.arena is not None:
+            continue
+        if sum(rect.volume for rect in rects) == whole.volume:
+            return memory.view(weight.value, whole)
+    return None
+
+
+def _check_apart(owned: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors that have bytes in common, which torch would train together and homes do not.
+
+    Raises:
+        RequestError: names two.
+    """
+    spans = []
+    for name, tensor in owned.items():
+        if in_host_memory(tensor) and tensor.numel():
+            reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            begin = tensor.data_ptr()
+            spans.append((begin, begin + (reach + 1) * tensor.element_size(), name))
+    spans.sort()
+    for (_, end, name), (begin, _, other) in zip(spans, spans[1:], strict=False):
+        if begin < end:
+            raise RequestError(f"in_place: {name!r} and {other!r} share memory; give each its own, or tie them")
