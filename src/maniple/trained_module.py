@@ -10,6 +10,7 @@ of it, and the memory that it had goes. Any other keeps its memory, and is given
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self, final
 from weakref import WeakValueDictionary
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# Modules that a trainer has which is not closed, by their ids: of another graph's trainer, too.
-_TRAINED: WeakValueDictionary[int, torch.nn.Module] = WeakValueDictionary()
+# By the ids of modules, what trains them: of another graph's trainer, too. One that is forgotten trains nothing.
+_TRAINED: WeakValueDictionary[int, TrainedModule] = WeakValueDictionary()
 
 
 @final
@@ -94,7 +95,7 @@ class TrainedModule:
             write: writes a home, where it has no values yet: a tensor's own memory goes before the next home is
                 touched.
         """
-        _TRAINED[id(self._module)] = self._module
+        _TRAINED[id(self._module)] = self
         self._homes.clear()
         owned = _tensors(self._module)
         for tensor in self._graph.lasting:
@@ -182,6 +183,7 @@ def _check_apart(owned: Mapping[str, torch.Tensor]) -> None:
             begin = tensor.data_ptr()
             spans.append((begin, begin + (reach + 1) * tensor.element_size(), name))
     spans.sort()
-    for (_, end, name), (begin, _, other) in zip(spans, spans[1:], strict=False):
+    for (_, end, name), (begin, _, other) in pairwise(spans):
         if begin < end:
-            raise RequestError(f"in_place: {name!r} and {other!r} share memory; give each its own, or tie them")
+            one, two = sorted((name, other), key=list(owned).index)
+            raise RequestError(f"in_place: {one!r} and {two!r} share memory; give each its own, or tie them")
