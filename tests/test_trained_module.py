@@ -223,13 +223,16 @@ def test_a_step_that_fails_leaves_a_module_that_can_be_looked_at() -> None:
         assert trainer.step(torch.ones(2, 4)) == pytest.approx(trainer.step(torch.ones(2, 4)), abs=10.0)
 
 
-def shared_memory() -> nn.Module:
-    """A buffer that is a row of the weight, and in torch is trained with it."""
-    module = nn.Linear(4, 4)
-    module.register_buffer("first", module.weight.detach()[0])
-    forward = module.forward
-    module.forward = lambda x: forward(x) + module.first  # type: ignore[method-assign]
-    return module
+class Shared(nn.Linear):
+    """A buffer is a row of the weight, and in torch is trained with it."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.first: torch.Tensor
+        self.register_buffer("first", self.weight.detach()[0])
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  (torch's name)
+        return super().forward(input) + self.first
 
 
 def on_meta() -> nn.Module:
@@ -240,7 +243,7 @@ def on_meta() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (shared_memory, "'weight' and 'first' share memory"),
+        (Shared, "'weight' and 'first' share memory"),
         (on_meta, "parameter 'weight' has no values in the module"),
     ],
 )
