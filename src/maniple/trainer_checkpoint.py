@@ -198,13 +198,10 @@ class TrainerCheckpoint(TrainerInspection):
             plan: how it goes on; the checkpoint's own where none is given, of a frontier the fastest that fits.
             optimizer: one of your own, which no file can hold; default the checkpoint's.
             world: the ranks; default those of this launch.
-            mapper: see `Trainer`.
             begin: whether the training begins where the folder has no whole checkpoint yet, as the first time that a
                 program runs which goes on by itself: with this plan, optimizer and seed.
             seed: of the parameters' initial values, where it begins.
-            memory: see `Trainer`.
-            compile: see `Trainer`.
-            in_place: see `Trainer`.
+            mapper, memory, compile, in_place: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
