@@ -198,10 +198,13 @@ class TrainerCheckpoint(TrainerInspection):
             plan: how it goes on; the checkpoint's own where none is given, of a frontier the fastest that fits.
             optimizer: one of your own, which no file can hold; default the checkpoint's.
             world: the ranks; default those of this launch.
+            mapper: see `Trainer`.
             begin: whether the training begins where the folder has no whole checkpoint yet, as the first time that a
                 program runs which goes on by itself: with this plan, optimizer and seed.
             seed: of the parameters' initial values, where it begins.
-            mapper, memory, compile, in_place: see `Trainer`.
+            memory: see `Trainer`.
+            compile: see `Trainer`.
+            in_place: see `Trainer`.
 
         Raises:
             RequestError: no whole checkpoint, or one of another graph or optimizer, of a newer version, or damaged.
@@ -219,11 +222,7 @@ class TrainerCheckpoint(TrainerInspection):
             return trainer
         folder, manifest = agreed
         name = folder.name
-        if manifest.fingerprint != graph.fingerprint():
-            raise RequestError(
-                f"{name}: is of graph {manifest.graph!r} with another fingerprint than graph {graph.name!r}: layers, "
-                "extents or the batch differ; give the graph that was trained"
-            )
+        _check_graph(manifest, graph, name)
         made = _optimizer(manifest, optimizer, name)
         if plan is None:
             plan = Plan.parse(json.dumps(manifest.plan), f"{name}: plan")
@@ -353,6 +352,15 @@ def _agree(world: World, path: Path, *, begin: bool) -> tuple[Path, Manifest] | 
         raise RequestError(f"{folder}: {ranks}; resume needs a folder that all hosts share")
     _check_seals(world, folder, manifest)
     return folder, manifest
+
+
+def _check_graph(manifest: Manifest, graph: Graph, name: str) -> None:
+    """Refuse a graph that is not the one that was trained."""
+    if manifest.fingerprint != graph.fingerprint():
+        raise RequestError(
+            f"{name}: is of graph {manifest.graph!r} with another fingerprint than graph {graph.name!r}: layers, "
+            "extents or the batch differ; give the graph that was trained"
+        )
 
 
 def _optimizer(manifest: Manifest, given: AbstractOptimizer | None, name: str) -> AbstractOptimizer:
