@@ -111,6 +111,7 @@ PRIVATE_ELSEWHERE = {
 # What a function keeps between calls, and every other object of a module that changes, with the reason.
 MODULE_STATE = {
     "maniple.program._latest": "the program of this process: launches name no session",
+    "maniple.trained_module._TRAINED": "a module is one for all worlds and graphs of a process, and knows no trainer",
     "operators.library.elementwise.aten._ONE_AT_A_TIME": "CPython counts how deep a tree is for all threads together",
     "operators.library.shapes.opaque._FUNCTIONS": "a graph file names functions of the program that wrote it",
     "operators.lowering.step_program._HELD": "fragments of programs that live, found again by their key",
