@@ -6,6 +6,7 @@ which all bodies of a processor take turns with. So it is bound as the runtime b
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, final
 
@@ -127,15 +128,29 @@ def draw(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
     import torch
 
     kind, size = torch_dtype(dtype), prod(shape)
-    if not kind.is_floating_point:
-        return (torch.arange(size) * STRIDE % rows).to(kind).view(shape)
-    return _scattered(min(size, DRAWN)).to(kind).repeat(-(-size // DRAWN))[:size].view(shape)
+    if kind.is_floating_point:
+        numbers = _scattered(kind, torch.get_default_device())
+    else:
+        numbers = (torch.arange(min(size, rows)) * STRIDE % rows).to(kind)
+    found = numbers.new_empty(size)
+    whole = size - size % len(numbers)
+    found[:whole].view(-1, len(numbers)).copy_(numbers)
+    found[whole:].copy_(numbers[: size - whole])
+    return found.view(shape)
 
 
-def _scattered(count: int) -> torch.Tensor:
-    """Numbers from 0 to 1 without order, on whatever device this thread makes tensors: a hash of 0, 1, ..."""
+@cache
+def _scattered(kind: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Numbers from 0 to 1 without order, on whatever device this thread makes tensors: a hash of 0, 1, ...
+
+    They are made once, for a search makes some fifty thousand tensors of them, and nobody writes to them.
+
+    Args:
+        kind: their type.
+        device: where this thread makes tensors.
+    """
     import torch
 
-    found = torch.arange(count) * MULTIPLIER & MASK
+    found = torch.arange(DRAWN, device=device) * MULTIPLIER & MASK
     found = (found ^ found >> 15) * MULTIPLIER & MASK
-    return (found ^ found >> 13) / (MASK + 1)
+    return ((found ^ found >> 13) / (MASK + 1)).to(kind)

@@ -14,7 +14,7 @@ from maniple.runtime.schedule.accumulation import changed, joining, needs_scratc
 from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.cost_model.measured import Measured
 from maniple.strategies.cost_model.measurement import Measurements, frames, task_key
-from maniple.strategies.cost_model.timed_body import TimedBody
+from maniple.strategies.cost_model.timed_body import DRAWN, STRIDE, TimedBody, draw
 
 MACHINE = mp.Machine.cpu(1)
 SGD = mp.SGD(lr=0.1)
@@ -74,3 +74,25 @@ def test_a_launch_without_a_body_is_refused() -> None:
     first, *_ = gradients("linear")
     with pytest.raises(RequestError, match="there is no body to measure"):
         TimedBody(replace(first, binder=None), 0, 1, frames(first, [0]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(3, 5), (DRAWN,), (2, DRAWN + 7)])
+def test_tensors_hold_the_same_numbers_and_nothing_of_each_other(shape: tuple[int, ...], dtype: str) -> None:
+    """Numbers from 0 to 1 that come back after so many; what a body writes is not in the next tensor."""
+    first = draw(shape, dtype, 1)
+    flat = first.reshape(-1).clone()
+    first.fill_(2.0)
+    again = draw(shape, dtype, 1).reshape(-1)
+    assert torch.equal(again, flat)
+    assert (flat >= 0.0).all()
+    assert (flat <= 1.0).all()
+    assert torch.equal(flat[DRAWN:], flat[: max(0, len(flat) - DRAWN)][: len(flat[DRAWN:])])
+    assert len(flat[:DRAWN].unique()) > min(len(flat), DRAWN) // 256
+    assert again.untyped_storage().nbytes() == again.numel() * again.element_size()
+
+
+@pytest.mark.parametrize(("size", "rows"), [(5, 30), (30, 7), (12, 1)])
+def test_whole_numbers_name_every_row_in_turn(size: int, rows: int) -> None:
+    found = draw((size,), "int64", rows)
+    assert found.tolist() == [number * STRIDE % rows for number in range(size)]
