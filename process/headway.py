@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, final
 
@@ -30,7 +30,7 @@ class Headway:
         self._clock = clock
         self._lock = threading.Lock()
         self._steps = 0
-        self._waits = 0
+        self._waits, self._wait = 0, _Wait(self)
         self._excuses: dict[int, float] = {}
         self._counts: list[Callable[[], int]] = []
         self._workers: list[Callable[[], int]] = []
@@ -64,17 +64,15 @@ class Headway:
         """Take in that so many steps of a training are done."""
         self.steps_done = steps
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Say that a thread of the program waits, inside."""
+        return self._wait
+
+    def wait(self, change: int) -> None:
+        """Say that so many more threads of the program wait, or fewer: one whose wait ended has got on."""
         with self._lock:
-            self._waits += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waits -= 1
-                self._steps += 1
+            self._waits += change
+            self._steps += change < 0
 
     @contextmanager
     def busy(self, seconds: float) -> Iterator[None]:
@@ -106,3 +104,19 @@ class Headway:
         with self._lock:
             latest = max(self._excuses.values(), default=0.0)
         return max(0.0, latest - self._clock())
+
+
+@final
+class _Wait:
+    """A wait of a program, entered by every thread that waits: a step has one, so none is made for each."""
+
+    __slots__ = ("_headway",)
+
+    def __init__(self, headway: Headway) -> None:
+        self._headway = headway
+
+    def __enter__(self) -> None:
+        self._headway.wait(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._headway.wait(-1)

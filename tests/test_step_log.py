@@ -17,7 +17,7 @@ from maniple.step_run import StepRun
 def step(number: int, begun: int, ended: int) -> StepRun:
     times = array("q", [begun]), array("q", [ended])
     replay = SimpleNamespace(times=(times, times))
-    run = SimpleNamespace(replay=replay, slot=number % 2, number=number)
+    run = SimpleNamespace(replay=replay, slot=number % 2, number=number, ended_ns=ended)
     return cast("StepRun", SimpleNamespace(run=run, number=number, begun_ns=begun))
 
 

@@ -29,20 +29,20 @@ class BatchForm:
         arguments: how a call's arguments become inputs.
         inputs: every input by name, in order.
         batch: the most samples.
-        plain: of every input its dtype, dimensions and shape beyond the samples, where each is an argument of its own.
+        plain: of every input its dtype, and its shape in a whole batch, where each is an argument of its own.
     """
 
     arguments: Arguments
     inputs: Mapping[str, TensorInfo]
     batch: int
-    plain: tuple[tuple[torch.dtype, int, tuple[int, ...]], ...]
+    plain: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 
     @staticmethod
     def of(graph: Graph) -> BatchForm:
         """Look it up."""
         arguments, inputs = graph.arguments, {tensor.name: tensor for tensor in graph.inputs}
         alone = [(name, (name,)) for name in inputs] == list(arguments.inputs.items())
-        plain = tuple((torch_dtype(i.dtype), len(i.shape), tuple(i.shape[1:])) for i in inputs.values())
+        plain = tuple((torch_dtype(i.dtype), tuple(i.shape)) for i in inputs.values())
         return BatchForm(arguments, inputs, graph.batch, plain if alone and not arguments.fixed else ())
 
     def check(
@@ -84,13 +84,15 @@ class BatchForm:
         if not self.plain or len(args) != len(self.plain):
             return 0
         size = 0
-        for value, (dtype, rank, rest) in zip(args, self.plain, strict=True):
-            if not isinstance(value, torch.Tensor) or value.dtype is not dtype or value.ndim != rank:
+        for value, (dtype, whole) in zip(args, self.plain, strict=True):
+            if not isinstance(value, torch.Tensor) or value.dtype is not dtype or not (value.is_cpu or value.is_cuda):
                 return 0
-            count, *others = value.shape
-            if tuple(others) != rest or not (value.is_cpu or value.is_cuda) or count != (size or count):
+            shape = value.shape
+            if shape != whole and (len(shape) != len(whole) or shape[1:] != whole[1:]):
                 return 0
-            size = count
+            if size not in {0, shape[0]}:
+                return 0
+            size = shape[0]
         return size if size <= self.batch else 0
 
 

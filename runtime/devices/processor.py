@@ -193,6 +193,8 @@ class Processor(ABC):
 
     def help(self) -> None:
         """Do on this thread, which waits, what is queued first, if any thread may do it."""
+        if self._busy or not self._queue:  # whoever is busy looks at the queue again
+            return
         with hold_interrupts():
             with self._arrived:
                 on_any_thread = self._queue[0][3] if self._queue and not self._busy else None

@@ -91,6 +91,7 @@ class Replay:
         self._runs: list[Run | None] = [None] * slots
         calls = Calls(self._meet, self._start, self._skip, self._await_move)
         hosts = [processor for processor in self.lanes.steps if processor not in self._devices]
+        self._working = [processor for processor, steps in self.lanes.steps.items() if steps]
         self._bound = LanePrograms(self.lanes, hosts, self._binder, self._progress, self, calls, self.cycle)
         self._submitted = 0
         none = array("q", bytes(8 * len(schedule) + 8))  # one more, for what belongs to no row
@@ -181,10 +182,11 @@ class Replay:
             serial: its number in a program of launches, if it is part of one.
         """
         slot = self._submitted % len(self._runs)
-        work = [processor for processor, steps in self.lanes.steps.items() if steps]
+        work = self._working
         movements, outgoing, incoming = self._moving[slot]
         run = self._under_way.begin(self, slot, len(work) + len(movements), serial)
-        run.base.update({-1 - row: self._submitted for row in self.lanes.engine})
+        if self.lanes.engine:
+            run.base.update({-1 - row: self._submitted for row in self.lanes.engine})
         run.programs = self._programs
         if self.cycle is not None:
             run.moment = self.cycle.next(gives=self._gives)

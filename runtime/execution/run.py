@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from maniple.runtime.lanes.cycle import Moment
@@ -41,6 +42,8 @@ class Run:
         self.programs: Mapping[int, LaneProgram] = {}
         self.moment = Moment()
         self.failure: TaskFailed | None = replay.failure
+        self.ended_ns = 0
+        """When the last of these ended; 0 until then."""
         self._heard = False
 
     def reach(self, failure: TaskFailed | None) -> bool:
@@ -51,6 +54,8 @@ class Run:
     def end_one(self) -> bool:
         """Take note, under the rank's lock, that a lane or movement has ended; says whether it was the last."""
         self.left -= 1
+        if not self.left:
+            self.ended_ns = perf_counter_ns()
         return not self.left
 
     def stopped(self) -> bool:

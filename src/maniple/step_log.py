@@ -6,8 +6,6 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-import numpy as np
-
 if TYPE_CHECKING:
     from maniple.runtime.execution.replay import Replay
     from maniple.step_run import StepRun
@@ -69,9 +67,7 @@ class StepLog:
             whole: whether it is one to count: others, of smaller batches or checked, only end when they do.
         """
         run = step.run
-        begun, ended = run.replay.times[run.slot]
-        # What is left of earlier runs is smaller than what this one wrote.
-        ended_ns = max(int(np.maximum.reduce(np.frombuffer(ended, np.int64))), step.begun_ns)
+        ended_ns = max(run.ended_ns, step.begun_ns)
         before_ns, self._ended_ns = self._ended_ns or step.begun_ns, ended_ns
         if not whole:
             self.others += 1
@@ -80,6 +76,7 @@ class StepLog:
         self.periods_ns.append(ended_ns - before_ns)
         if number % self._every:
             return ended_ns - before_ns
+        begun, ended = run.replay.times[run.slot]
         times = begun[:], ended[:]
         self.kept.append(LoggedStep(step.number, run.number, run.replay, before_ns, step.begun_ns, ended_ns, times))
         if len(self.kept) > MOST_KEPT:

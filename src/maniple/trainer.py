@@ -125,7 +125,7 @@ class Trainer(TrainerInterchange, AbstractHolder):
         self._last: Run | None = None
         self._steps, self._steps_before, self._closed, self._broken = 0, 0, False, ""
         self._stopped: StoppedStep | None = None
-        self._watching, self._form = Watch(self._stop), BatchForm.of(graph)
+        self._watch, self._form = Watch(self._stop), BatchForm.of(graph)
         self._seed, self._log = seed, StepLog()
         begin = partial(self._open, stored)
         begin(plan, self._asked) if isinstance(plan, Plan) else self._first_that_fits(plan, self._asked, begin)
@@ -228,7 +228,7 @@ class Trainer(TrainerInterchange, AbstractHolder):
             told, whole = given.told(), self._steps % DIGEST_EVERY == 0
             self._call(f"step {self._steps} of {given.size} samples{self.hyper}", told, whole=whole)
         batch = given.fetch(self.graph, loaded, self._runtime.memories, keep=keep)
-        with self._watch():
+        with self._watch:
             loaded.replay.prepare()
         if loaded.flow is not None:
             loaded.flow.begin(numbers)
@@ -250,14 +250,14 @@ class Trainer(TrainerInterchange, AbstractHolder):
             # What lies on a device is looked at when all of it is: for that the host waits.
             looked = sorted(name for name in batch or () if whole or not batch[name].is_cuda) if batch else ()
             given = digest_tensors((batch[name] for name in looked), sampled=not whole) if batch else b""
-            with self._watch():
+            with self._watch:
                 self._world.control.call(f"{self._name}.{text}", given, soon=whole)
 
     @in_turn
     def _collect(self, step: StepRun) -> float:
         if step.left:
             self._flush()
-        with self._watch():
+        with self._watch:
             step.run.wait()
         taken_ns = self._log.add(step, whole=step.loaded is self._loaded.get(("step", self._form.batch)))
         self._world.headway.reach(step.number + 1)
@@ -355,7 +355,7 @@ class Trainer(TrainerInterchange, AbstractHolder):
         return self._results(loaded, {})
 
     def _results(self, loaded: LoadedProgram, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        with self._watch():
+        with self._watch:
             self._runtime.drain()
         return loaded.compute(batch, self._runtime.memories, self._seed, self._steps)
 
@@ -364,12 +364,8 @@ class Trainer(TrainerInterchange, AbstractHolder):
             raise RequestError("the trainer is closed; make another")
         if broken := self._broken or (str(self._stopped) if self._stopped is not None else ""):
             raise RunError(f"this trainer goes no further: {broken}; make another, from a state before that step")
-        with self._watch():
+        with self._watch:
             self._runtime.admit(self._name)
-
-    def _watch(self) -> Watch:
-        """Wait for steps; what stops one ends the trainer, which from then on says how far that step came."""
-        return self._watching
 
     def _stop(self, error: RunError) -> None:
         unread = [step for loaded in self._loaded.values() for step in loaded.unread]

@@ -156,7 +156,7 @@ class TrainerAdoption(TrainerCheckpoint):
                             memories[number].keep(move.new, rect)
                 program = move_program(turn)
                 replay = self._runtime.load(lower(program, cache, self._runtime.known(machine)), program.homes)
-                with self._watch():
+                with self._watch:
                     run = replay.submit()
                     run.wait()
                     self._runtime.drain()

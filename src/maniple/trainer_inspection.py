@@ -50,6 +50,8 @@ class TrainerInspection(ABC):
     _load: ProgramLoader
     _log: StepLog
     _last: Run | None
+    _watch: Watch
+    """What waits for steps; what stops one ends the trainer, which from then on says how far that step came."""
     _bytes_before: int
 
     @abstractmethod
@@ -60,21 +62,17 @@ class TrainerInspection(ABC):
     def _call(self, text: str) -> None:
         """Tell the other ranks what this one does."""
 
-    @abstractmethod
-    def _watch(self) -> Watch:
-        """Wait for steps; what stops one ends the trainer."""
-
     @in_turn
     def _flush(self) -> None:
         """Have all steps end that are under way without a flush."""
         flow = self._load.flow
         if flow is not None and not flow.is_drained:
-            with self._watch():
+            with self._watch:
                 flow.drain()
 
     def _drain(self) -> None:
         self._flush()
-        with self._watch():
+        with self._watch:
             self._runtime.drain()
 
     @property
