@@ -18,6 +18,7 @@ not at home, and of what is computed again (see `seam`) the results, their copie
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -55,19 +56,38 @@ SUMS = frozenset({REDUCE, GRADIENT})
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownBytes:
+    """What is known of operators under all of their choices, however many parts of the samples are in flight.
+
+    Args:
+        hulls: of what they make and read, by kind and end.
+        weights: of operators and weights, by home, which is kept: its identity tells what it is.
+        held: of operators what they hold beside weights, once, and of each part in flight.
+        copies: of pairs of operators what copies between them hold of one part, by choice of both.
+    """
+
+    hulls: dict[object, Hulls] = field(default_factory=dict)
+    weights: dict[tuple[int, int, int], tuple[HomeTable | None, Sizes]] = field(default_factory=dict)
+    held: dict[tuple[int, bool], tuple[Sizes, Sizes]] = field(default_factory=dict)
+    copies: dict[tuple[int, int], npt.NDArray[np.int64]] = field(default_factory=dict)
+
+
+@final
 class AdditiveMemory:
     """The tables of the additive memory; what is alike shares.
 
     Args:
         tables: the operators under all of their choices.
         flying: of how many parts of the samples at once what forward leaves for backward is held.
+        known: what is known of the same operators, however many parts are in flight.
     """
 
-    def __init__(self, tables: OperatorTables, flying: int = 1) -> None:
+    def __init__(self, tables: OperatorTables, flying: int = 1, known: KnownBytes | None = None) -> None:
         self._tables, self._operators, self._flying = tables, tables.operators, flying
         self._plan_free, self._nodes = self._operators.plan_free, self._operators.plan_free.nodes
         self._memories = len(self._operators.machine.memories)
-        self._hulls_of: dict[object, Hulls] = {}
+        self.known = known or KnownBytes()
 
     def own_bytes(
         self, number: int, choice: Choice, homes: Sequence[tuple[int, HomeBoxes | None]], *, again: bool = False
@@ -112,40 +132,45 @@ class AdditiveMemory:
         count = self._tables.count(number)
         if not self._operators.needs(number):
             return np.zeros(count, dtype=np.int64)
-        forms, node = self._tables.forms(number), self._nodes[number]
         total = np.zeros((count, self._memories))
         for tensor, home in homes:
             total += self.weight_bytes(number, tensor, home)
-        for form in forms:
-            for layout, uses in form.inside:
-                total += layout[1] * self._all_instances(uses, count)
-            for layout, uses in () if again else (*form.saved, *form.values):
-                total += self._flying * layout[1] * self._all_instances(uses, count)
-        for place, result in enumerate(node.results):
-            for kind in ("gradient",) if again else ("value", "gradient"):
-                times = self._flying if kind == "value" else 1
-                for form in forms:
-                    total += (
-                        times * self._itemsize(result) * self._all_instances(form.of((kind, "result", place)), count)
-                    )
-        for place, operand in enumerate(node.operands):
-            if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
-                continue
-            total = self._add_operand(total, number, place, operand)
+        once, in_flight = self._held(number, again=again)
+        total += once + self._flying * in_flight
         most: npt.NDArray[np.int64] = np.ceil(total.max(axis=1, initial=0)).astype(np.int64)
         return most
 
-    def _add_operand(self, total: Sizes, number: int, place: int, operand: int) -> Sizes:
+    def _held(self, number: int, *, again: bool) -> tuple[Sizes, Sizes]:
+        """By choice and memory what an operator has beside weights: once, and of each part that is in flight."""
+        if (number, again) not in self.known.held:
+            count, forms, node = self._tables.count(number), self._tables.forms(number), self._nodes[number]
+            once, flying = np.zeros((2, count, self._memories))
+            for form in forms:
+                for layout, uses in form.inside:
+                    once += layout[1] * self._all_instances(uses, count)
+                for layout, uses in () if again else (*form.saved, *form.values):
+                    flying += layout[1] * self._all_instances(uses, count)
+                for place, result in enumerate(node.results):
+                    itemsize = self._itemsize(result)
+                    once += itemsize * self._all_instances(form.of(("gradient", "result", place)), count)
+                    if not again:
+                        flying += itemsize * self._all_instances(form.of(("value", "result", place)), count)
+            for place, operand in enumerate(node.operands):
+                if operand is None or self._plan_free.tensors[operand].lasting or node.operands.index(operand) != place:
+                    continue
+                self._add_operand(once, flying, number, place, operand)
+            self.known.held[number, again] = once, flying
+        return self.known.held[number, again]
+
+    def _add_operand(self, once: Sizes, flying: Sizes, number: int, place: int, operand: int) -> None:
         """What is contributed to the gradient of an operand, and it itself where it comes into the step, added."""
         forms, count = self._tables.forms(number), self._tables.count(number)
         itemsize = self._itemsize(operand)
         for form in forms:
-            total = total + itemsize * self._all_contributed(form.of(("gradient", "operand", place)), count)
+            once += itemsize * self._all_contributed(form.of(("gradient", "operand", place)), count)
         if self._plan_free.graph.producer(operand) is None:
             used = [use.used for form in forms for use in form.of(_value(place))]
-            whole = self._flying * itemsize * _volumes(self._hulls_of_all(used, count))
-            total = total + whole / self._operators.sharing(operand)
-        return total
+            flying += itemsize * _volumes(self._hulls_of_all(used, count)) / self._operators.sharing(operand)
 
     def edge_bytes(self, writer: int, reader: int) -> npt.NDArray[np.int64]:
         """The bytes of the copies between two operators, for each choice of the one and of the other.
@@ -154,13 +179,15 @@ class AdditiveMemory:
             writer: what makes something.
             reader: what reads it.
         """
-        found = np.zeros((self._tables.count(writer), self._tables.count(reader)), dtype=np.int64)
-        for result, operand, _ in self._operators.ends(writer, reader):
-            tensor = self._nodes[writer].results[result]
-            made = self._hulls_at(writer, ("value", "result", result))
-            read = self._hulls_at(reader, ("value", "operand", operand))
-            found += self._flying * self._itemsize(tensor) * _growths(made, read)
-        return found
+        if (writer, reader) not in self.known.copies:
+            found = np.zeros((self._tables.count(writer), self._tables.count(reader)), dtype=np.int64)
+            for result, operand, _ in self._operators.ends(writer, reader):
+                tensor = self._nodes[writer].results[result]
+                made = self._hulls_at(writer, ("value", "result", result))
+                read = self._hulls_at(reader, ("value", "operand", operand))
+                found += self._itemsize(tensor) * _growths(made, read)
+            self.known.copies[writer, reader] = found
+        return self._flying * self.known.copies[writer, reader]
 
     def received_bytes(self, reader: int, operand: int) -> npt.NDArray[np.int64]:
         """The bytes of an operand that another stage has made, as its reader has it, by choice.
@@ -199,6 +226,12 @@ class AdditiveMemory:
             tensor: the weight.
             home: where it lives under each choice; None: nothing is counted but what is used.
         """
+        key = number, tensor, id(home)
+        if key not in self.known.weights:
+            self.known.weights[key] = home, self._weight_bytes(number, tensor, home)
+        return self.known.weights[key][1]
+
+    def _weight_bytes(self, number: int, tensor: int, home: HomeTable | None) -> npt.NDArray[np.float64]:
         forms, count = self._tables.forms(number), self._tables.count(number)
         place, itemsize = self._nodes[number].operands.index(tensor), self._itemsize(tensor)
         held = [] if home is None else [home.blocks]
@@ -254,11 +287,11 @@ class AdditiveMemory:
     def _hulls_at(self, number: int, end: End) -> Hulls:
         """The hulls of what an operator makes of a result, or reads of an operand, [choice, memory, ...]."""
         key = self._plan_free.kind[number], end
-        if key not in self._hulls_of:
+        if key not in self.known.hulls:
             uses = [use for form in self._tables.forms(number) for use in form.of(end)]
             kept = [use.used for use in uses if end[1] != "result" or not use.reads]
-            self._hulls_of[key] = self._hulls_of_all(kept, self._tables.count(number))
-        return self._hulls_of[key]
+            self.known.hulls[key] = self._hulls_of_all(kept, self._tables.count(number))
+        return self.known.hulls[key]
 
     def _hulls(self, uses: Sequence[Use]) -> Hulls:
         """By memory the hull of some uses."""

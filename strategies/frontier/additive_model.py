@@ -83,9 +83,12 @@ class Model:
             chosen: the choice of every operator.
             homes: where its weights live.
         """
-        rows = (np.asarray(row, dtype=np.int64)[None] for row in (chosen, homes))
-        memory, ticks = self.totals(*rows)
-        return int(memory[0]), int(ticks[0])
+        memory = ticks = 0
+        for (size, tick), choice, home in zip(self.own, chosen, homes, strict=True):
+            memory, ticks = memory + size.item(choice, home), ticks + tick.item(choice, home)
+        for (a, b), (size, tick) in self.edges.items():
+            memory, ticks = memory + size.item(chosen[a], chosen[b]), ticks + tick.item(chosen[a], chosen[b])
+        return memory, ticks
 
     def totals(self, chosen: npt.NDArray[np.int64], homes: npt.NDArray[np.int64]) -> Term:
         """The same of many assignments.
@@ -148,11 +151,13 @@ class Terms:
         cost: the times, of all choices at once.
         may: of every operator whether its results may be computed again.
         turns: how often operators take their turn in a step.
+        like: terms of the same operators of as many micro-batches, whose tables are shared.
     """
 
-    def __init__(self, cost: AdditiveCost, may: Sequence[bool], turns: Turns = ONCE) -> None:
-        self.cost, self.memory = cost, AdditiveMemory(cost.tables, turns.flying)
-        self.prices = OwnPrices(cost, self.memory, turns)
+    def __init__(self, cost: AdditiveCost, may: Sequence[bool], turns: Turns = ONCE, like: Terms | None = None) -> None:
+        self.cost = cost
+        self.memory = AdditiveMemory(cost.tables, turns.flying, None if like is None else like.memory.known)
+        self.prices = OwnPrices(cost, self.memory, turns, None if like is None else like.prices.known)
         self._may, self.turns = may, turns
         self._own: dict[object, Term] = {}
         self._edges: dict[object, Term] = {}

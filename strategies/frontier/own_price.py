@@ -9,7 +9,7 @@ that are measured, where a task's time is that of a launch, which is made for on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, final
 
@@ -67,6 +67,24 @@ ONCE = Turns()
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownPrices:
+    """What is known of weights, however long a step waits, and whatever is in flight.
+
+    Args:
+        homes: of operators and weights where these live, by number of the home.
+        synchronised: of operators, weights and homes the nanoseconds, by choice.
+        cut: of homes how they cut their weight, by choice.
+        at_home: of operators, weights and homes how long gradients take there, and the update, by choice.
+    """
+
+    homes: dict[tuple[int, int], list[HomeTable]] = field(default_factory=dict)
+    synchronised: dict[tuple[int, int, int], Rates] = field(default_factory=dict)
+    cut: dict[object, tuple[BoxLists, Column]] = field(default_factory=dict)
+    at_home: dict[object, tuple[BoxLists, tuple[Rates, Rates]]] = field(default_factory=dict)
+
+
+@final
 class OwnPrices:
     """The prices of operators under all of their choices.
 
@@ -74,16 +92,16 @@ class OwnPrices:
         cost: the times.
         memory: the bytes.
         turns: how often operators take their turn in a step.
+        known: what is known of the same operators with as many micro-batches.
     """
 
-    def __init__(self, cost: AdditiveCost, memory: AdditiveMemory, turns: Turns = ONCE) -> None:
+    def __init__(
+        self, cost: AdditiveCost, memory: AdditiveMemory, turns: Turns = ONCE, known: KnownPrices | None = None
+    ) -> None:
         self._cost, self._memory, self._turns = cost, memory, turns
         self._tables, self._operators = cost.tables, cost.operators
         self._plan_free = cost.operators.plan_free
-        self._homes: dict[tuple[int, int], list[HomeTable]] = {}
-        self._synchronised: dict[tuple[int, int, int], Rates] = {}
-        self._cut: dict[object, tuple[BoxLists, Column]] = {}
-        self._at_home: dict[object, tuple[BoxLists, tuple[Rates, Rates]]] = {}
+        self.known = known or KnownPrices()
 
     @property
     def count(self) -> int:
@@ -156,7 +174,7 @@ class OwnPrices:
     def homes(self, number: int, tensor: int) -> list[HomeTable]:
         """Where a weight of an operator lives, by number of the home."""
         key = number, tensor
-        if key not in self._homes:
+        if key not in self.known.homes:
             node, places = self._plan_free.nodes[number], self._tables.places(number)
             table = self._tables.split(number)
             bounds, rows = table.used("operand", node.operands.index(tensor))
@@ -167,15 +185,15 @@ class OwnPrices:
             kinds = self.count if info.kind == "parameter" else PASSING  # a buffer has only those before
             kinds = 1 if self._operators.sharing(tensor) > 1 else kinds
             memory_of = self._operators.memory_of
-            self._homes[key] = home_tables(info.shape, used, memory_of, NO_TURN if turn is None else turn, kinds)
-        return self._homes[key]
+            self.known.homes[key] = home_tables(info.shape, used, memory_of, NO_TURN if turn is None else turn, kinds)
+        return self.known.homes[key]
 
     def _synchronised_ns(self, number: int, tensor: int, home: int) -> Rates:
         """By choice what a weight moves between a home and its user, and its update: this user's equal part of it."""
         key = number, tensor, home
-        if key not in self._synchronised:
-            self._synchronised[key] = self.synchronised_ns(number, tensor, self.homes(number, tensor)[home])
-        return self._synchronised[key]
+        if key not in self.known.synchronised:
+            self.known.synchronised[key] = self.synchronised_ns(number, tensor, self.homes(number, tensor)[home])
+        return self.known.synchronised[key]
 
     def synchronised_ns(self, number: int, tensor: int, home: HomeTable, others: tuple[Pairs, ...] = ()) -> Rates:
         """By choice what a weight moves between where it lives and its user, and its update: this user's equal part.
@@ -218,20 +236,20 @@ class OwnPrices:
     def _lives(self, layout: Layout, home: HomeTable) -> Column:
         """By choice the cut of a weight where it lives; of homes that lie alike it is found once."""
         key = layout[0], id(home.blocks)
-        if key not in self._cut:
-            self._cut[key] = home.blocks, self._tables.flows.cut_all(layout[0], home.blocks)
-        return self._cut[key][1]
+        if key not in self.known.cut:
+            self.known.cut[key] = home.blocks, self._tables.flows.cut_all(layout[0], home.blocks)
+        return self.known.cut[key][1]
 
     def _at_home_ns(self, number: int, tensor: int, home: HomeTable, others: tuple[Pairs, ...]) -> tuple[Rates, Rates]:
         """By choice how long gradients take home, and the update there; of homes that lie alike they are found once."""
         key = number, tensor, id(home.blocks), others
-        if key not in self._at_home:
+        if key not in self.known.at_home:
             end: End = ("gradient", "operand", self._plan_free.nodes[number].operands.index(tensor))
             layout, given = self._operators.layout_at(number, end), self._tables.cuts(number, end, others=others)[0]
             moved = self._tables.flows.between_ns(layout, given, self._lives(layout, home))
             # The blocks stay, so their identity tells what lies alike.
-            self._at_home[key] = home.blocks, (moved, self._updated_ns(number, tensor, home))
-        return self._at_home[key][1]
+            self.known.at_home[key] = home.blocks, (moved, self._updated_ns(number, tensor, home))
+        return self.known.at_home[key][1]
 
     def _updated_ns(self, number: int, tensor: int, home: HomeTable) -> Rates:
         """By choice what the slowest task of a weight's update adds; see `PlacedOperators.added_update_ns`."""

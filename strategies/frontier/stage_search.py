@@ -99,6 +99,7 @@ class StageSearch:
         self._problem, self._again, self._epsilon, self._cores = problem, tuple(again), epsilon, cores
         self._costs: dict[tuple[tuple[int, ...], int], AdditiveCost] = {}
         self._terms: dict[tuple[tuple[int, ...], Turns], Terms] = {}
+        self._first_terms: dict[tuple[tuple[int, ...], int], Terms] = {}
         self._cells: dict[object, tuple[Least, tuple[Found, ...]]] = {}
         self._leasts: dict[object, Least] = {}
         self._borders: dict[object, StageBorder] = {}
@@ -267,7 +268,10 @@ class StageSearch:
         key = within, turns
         if key not in self._terms:
             cost, count = self._cost(within, turns.micro_batches), turns.micro_batches
-            self._terms[key] = Terms(cost, again_in_turns(self._problem.graph, self._again, count), turns)
+            like = self._first_terms.get((within, count))
+            found = Terms(cost, again_in_turns(self._problem.graph, self._again, count), turns, like)
+            self._first_terms.setdefault((within, count), found)
+            self._terms[key] = found
         return self._terms[key]
 
     def _key(self, first: int, last: int, group: StageGroup, turns: Turns) -> object:

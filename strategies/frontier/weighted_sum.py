@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from maniple.strategies.elimination.course import Course
+from maniple.strategies.elimination.course import Course, Known
 from maniple.strategies.elimination.min_plus import Costs, MinPlus
 from maniple.strategies.elimination.variable_elimination import Table, VariableElimination, begin, finish
 from maniple.strategies.frontier.algebra import reduce, union
@@ -43,6 +44,9 @@ ROUNDING = 1e-9
 """By what share a weighted sum of floating-point numbers may be wrong."""
 EDGE = 1e-12
 """The weight of the ticks for the leanest point, and of the memory for the fastest, where both are of one size."""
+
+COURSES = 64
+"""So many orders of elimination are kept, of models of different shapes."""
 
 
 @final
@@ -227,7 +231,9 @@ class WeightedSums:
     def _course(self, *, squares: bool) -> Course[Costs] | None:
         """The order of the steps, which is one for all weights; None where it depends on them."""
         if squares not in self._courses:
-            found = self._courses[squares] = Course.of(self.model.sizes, self._known, self._entries, squares=squares)
+            found = self._courses[squares] = _course_of(
+                self.model.sizes, tuple(self._known), self._entries, squares=squares
+            )
             if squares and (found is None or not found.squares):
                 self._courses[False] = found
         return self._courses[squares]
@@ -285,6 +291,14 @@ class WeightedSums:
         ordered = undominated(points.values())
         kept = [gap for gap in gaps if gap.bound(epsilon) > gap.least]
         return ordered, sorted(kept, key=lambda gap: gap.lean.memory)
+
+
+@lru_cache(maxsize=COURSES)
+def _course_of(
+    sizes: tuple[int, ...], tables: tuple[Known, ...], entries: int, *, squares: bool
+) -> Course[Costs] | None:
+    """See `Course.of`: models of one shape, such as a stage with more or less in flight, have one."""
+    return Course.of(sizes, tables, entries, squares=squares)
 
 
 def relinked(model: Model, lean: Found, fast: Found) -> list[Found]:

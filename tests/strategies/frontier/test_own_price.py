@@ -12,11 +12,11 @@ from maniple.runtime.schedule.launch import Launch
 from maniple.strategies.cost_model.analytic import Analytic
 from maniple.strategies.cost_model.cost_model import LaunchTasks
 from maniple.strategies.frontier.additive_memory import AdditiveMemory
-from maniple.strategies.frontier.additive_model import additive_model
+from maniple.strategies.frontier.additive_model import Terms, additive_model
 from maniple.strategies.frontier.arrangement import Arrangement
 from maniple.strategies.frontier.cube import cube_splits
 from maniple.strategies.frontier.full_split import full_splits
-from maniple.strategies.frontier.own_price import OwnPrices, single_price
+from maniple.strategies.frontier.own_price import OwnPrices, Turns, single_price
 from maniple.strategies.frontier.stage_search import StageSearch
 from maniple.strategies.interface.space import Space
 from maniple.strategies.interface.strategy import Problem
@@ -93,6 +93,28 @@ def test_all_at_once_is_one_by_one(name: str, machine: str) -> None:
         operands = [operand for _, operand, _ in single.operators.ends(writer, reader)]
         back = [single.reads_back(writer, reader, choice) for choice in single.operators.choices[reader]]
         np.testing.assert_array_equal(whole.tables.reads_back(reader, operands), back)
+
+
+@pytest.mark.parametrize(("name", "machine"), [("gpt", "p100x4"), ("composed", "p100x8")])
+def test_terms_that_share_what_is_known_are_those_that_do_not(name: str, machine: str) -> None:
+    """Other terms asked first, whose steps wait longer and have more in flight, change no term to the last bit."""
+    _, whole = costs_of(name, machine)
+    may = (True,) * len(whole.operators.choices)
+    turns, others = Turns(4, 5.5, 2), Turns(4, 7.0, 4)
+    alone, first = Terms(whole, may, turns), Terms(whole, may, others)
+    shared = Terms(whole, may, turns, first)
+    for terms in (first, shared, alone):
+        for number in range(len(may)):
+            terms.own(number)
+        for pair in whole.edges:
+            terms.edge(pair)
+    for number in range(len(may)):
+        for one, other, more in zip(alone.own(number), shared.own(number), first.own(number), strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert (one <= more).all()
+    for pair in whole.edges:
+        for one, other in zip(alone.edge(pair), shared.edge(pair), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def copies(cost: AdditiveCost, writer: int, reader: int) -> np.ndarray:
