@@ -10,11 +10,13 @@ mini-batch soonest; which of these runs, or a plan without a pipeline, the simul
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar, final
 
 from maniple.process.error import RequestError
+from maniple.process.inventory import announce
 from maniple.strategies.interface.strategy import AbstractDirectStrategy, Problem
 from maniple.strategies.pipeline.fleet import Fleet
 from maniple.strategies.pipeline.machine_levels import flat, share_bytes
@@ -47,6 +49,8 @@ IDEALS = 10_000
 searches of Inception-v3's 35,682 had not ended after 23 minutes; the two that were compared found steps 0.3 and 1 %
 shorter, by a clock that the simulator corrects.
 """
+LONG_S = 30.0
+"""Searches that will take so long in all are announced."""
 
 
 @final
@@ -138,21 +142,34 @@ class Antichain(AbstractDirectStrategy):
         devices = self._devices(machine)
         limit = share_bytes(machine) if self._memory_bytes is None else self._memory_bytes
         wanted = _explored(problem)
-        for replicate in self._replicas:
-            for assumption, orders in wanted.items():
-                for parts, own in costs.items():
-                    level = flat(machine, devices if replicate else min(devices, len(own[0].nodes)))
-                    given = Assumptions(order=assumption, micro_batches=parts)
-                    try:
-                        asked = SegmentationProblem(own[0], (level,), replicate, limit, "latency", given, IDEALS)
-                        cut = segment(asked)
-                    except RequestError as error:
-                        refusals.append(error)
-                        continue
-                    times = Matching(asked, own, fleet).times(cut) if len(own) > 1 else ()
-                    # A stage by itself takes turns with nobody.
-                    for order in orders if len(cut.stages) > 1 else orders[:1]:
-                        yield finalist(problem, self.name, asked, cut, order, times)
+        searches = [*product(self._replicas, wanted.items(), costs.items())]
+        began_s, told = time.monotonic(), False
+        for done, (replicate, (assumption, orders), (parts, own)) in enumerate(searches):
+            told = told or _tell(done, len(searches), time.monotonic() - began_s)
+            level = flat(machine, devices if replicate else min(devices, len(own[0].nodes)))
+            given = Assumptions(order=assumption, micro_batches=parts)
+            try:
+                asked = SegmentationProblem(own[0], (level,), replicate, limit, "latency", given, IDEALS)
+                cut = segment(asked)
+            except RequestError as error:
+                refusals.append(error)
+                continue
+            times = Matching(asked, own, fleet).times(cut) if len(own) > 1 else ()
+            # A stage by itself takes turns with nobody.
+            for order in orders if len(cut.stages) > 1 else orders[:1]:
+                yield finalist(problem, self.name, asked, cut, order, times)
+
+
+def _tell(done: int, count: int, elapsed_s: float) -> bool:
+    """Say how long partition searches will take in all, where that is long; whether it was said."""
+    expected_s = elapsed_s / done * count if done else 0.0
+    if expected_s < LONG_S or not done:
+        return False
+    announce(
+        f"antichain: {done} of {count} partition searches took {elapsed_s:.0f} s, so all take about {expected_s:.0f} s; "
+        "with an order and a number of micro-batches that are asked for there are fewer"
+    )
+    return True
 
 
 def _explored(problem: Problem) -> dict[Order, list[str]]:

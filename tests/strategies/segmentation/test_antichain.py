@@ -21,6 +21,7 @@ from maniple.strategies.pipeline.machine_levels import flat, levels
 from maniple.strategies.pipeline.operator_costs import cost_graph
 from maniple.strategies.pipeline.problem import SegmentationProblem
 from maniple.strategies.pipeline.stage_costs import Assumptions
+from maniple.strategies.segmentation import antichain
 from maniple.strategies.segmentation.antichain import Antichain
 from maniple.strategies.segmentation.bapipe import BaPipe
 from maniple.strategies.segmentation.gpipe import GPipe
@@ -118,6 +119,20 @@ class LastIsSlow:
 
     def source(self, launch: Launch, point: int) -> str:
         return f"{launch.name} {point}"
+
+
+def test_searches_that_take_long_are_announced_once(
+    digits: Graph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine.cpu(2)
+    plan = Antichain().plan(Problem(digits, machine))
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(antichain, "LONG_S", 0.0)
+    assert Antichain().plan(Problem(digits, machine)) == plan
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("antichain: 1 of ")
+    assert Antichain().plan(Problem(digits, machine, order="1f1b", micro_batches=4)).stages
+    assert " of 2 partition searches " in capsys.readouterr().err
 
 
 def test_another_cost_model_moves_the_cut(digits: Graph) -> None:
