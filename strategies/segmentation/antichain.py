@@ -166,7 +166,7 @@ def _tell(done: int, count: int, elapsed_s: float) -> bool:
     if expected_s < LONG_S or not done:
         return False
     announce(
-        f"antichain: {done} of {count} partition searches took {elapsed_s:.0f} s, so all take about {expected_s:.0f} s; "
+        f"antichain: {done} of {count} partition searches took {elapsed_s:.0f} s, all take about {expected_s:.0f} s; "
         "with an order and a number of micro-batches that are asked for there are fewer"
     )
     return True
