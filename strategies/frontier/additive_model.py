@@ -156,8 +156,9 @@ class Terms:
 
     def __init__(self, cost: AdditiveCost, may: Sequence[bool], turns: Turns = ONCE, like: Terms | None = None) -> None:
         self.cost = cost
-        self.memory = AdditiveMemory(cost.tables, turns.flying, None if like is None else like.memory.known)
-        self.prices = OwnPrices(cost, self.memory, turns, None if like is None else like.prices.known)
+        known = (None, None) if like is None else (like.memory.known, like.prices.known)
+        self.memory: AdditiveMemory = AdditiveMemory(cost.tables, turns.flying, known[0])
+        self.prices: OwnPrices = OwnPrices(cost, self.memory, turns, known[1])
         self._may, self.turns = may, turns
         self._own: dict[object, Term] = {}
         self._edges: dict[object, Term] = {}
