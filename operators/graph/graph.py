@@ -48,6 +48,7 @@ class Graph(
         self._values: Callable[[], Mapping[str, torch.Tensor]] | None = None
         self._ties: dict[str, str] = {}
         self._recount: Callable[[int], Sequence[AbstractOperator]] | None = None
+        self._foresee: Callable[[Sequence[int]], None] | None = None
         self._arguments: Arguments | None = None
         self._module: torch.nn.Module | None = None
 
@@ -253,6 +254,11 @@ class Graph(
             operators = list(self._recount(n))
         return self._remade(operators, n)
 
+    def foresee_batches(self, counts: Sequence[int]) -> None:
+        """Prepare for `with_batch` of some numbers: a module is imported again for all of them at once."""
+        if self._foresee is not None:
+            self._foresee(counts)
+
     def with_operators(self, operators: Sequence[AbstractOperator]) -> Graph:
         """The same graph whose nodes compute something else.
 
@@ -275,13 +281,23 @@ class Graph(
         graph._loss, graph._outputs = self._loss, dict(self._outputs)
         graph._state, graph._values = self._state, self._values
         graph._assignments, graph._ties = dict(self._assignments), dict(self._ties)
-        graph._recount, graph._arguments, graph._module = self._recount, self._arguments, self._module
+        graph._recount, graph._foresee = self._recount, self._foresee
+        graph._arguments, graph._module = self._arguments, self._module
         graph._autocast = dict(self._autocast)
         return graph
 
-    def recount_by(self, operators: Callable[[int], Sequence[AbstractOperator]]) -> None:
-        """Say how operators whose attributes count samples are found for another batch: all operators, in order."""
-        self._recount = operators
+    def recount_by(
+        self,
+        operators: Callable[[int], Sequence[AbstractOperator]],
+        foresee: Callable[[Sequence[int]], None] | None = None,
+    ) -> None:
+        """Say how operators whose attributes count samples are found for another batch.
+
+        Args:
+            operators: all operators for so many samples, in order.
+            foresee: is told for which numbers that will be asked.
+        """
+        self._recount, self._foresee = operators, foresee
 
     def adopt_ends(self, other: Graph, handles: Mapping[int, Tensor]) -> None:
         """Have the outputs, buffers' next values, loss and ties of another graph, and what autocast has of its nodes.

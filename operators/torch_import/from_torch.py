@@ -6,8 +6,9 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
+import msgpack
 from torch import Tensor as Values
 from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["from_torch"]
 
+Shapes = tuple[tuple[int, ...], ...]
 _ONE_AT_A_TIME = threading.Lock()  # while a module is exported its parameters are others, and torch uses globals
 
 
@@ -86,10 +88,17 @@ def from_torch(
     request = Request.of(module, example_inputs, loss, targets)
     examples = tuple(request.tensors.values())
     importer = _Import(request, name or request.name, fuse=fuse)
-    graph, constants = importer.graph([tuple(value.shape) for value in examples])
-    graph.recount_by(
-        Recount(graph, constants, lambda batch: importer.graph([(batch, *value.shape[1:]) for value in examples]))
+    graph, constants = importer.graph(tuple(tuple(value.shape) for value in examples))
+
+    def shapes(batch: int) -> Shapes:
+        return tuple((batch, *value.shape[1:]) for value in examples)
+
+    recount = Recount(
+        *(graph, constants),
+        lambda batch: importer.graph(shapes(batch)),
+        lambda batches: importer.foresee([shapes(batch) for batch in batches]),
     )
+    graph.recount_by(recount, recount.foresee)
     for what, lines in (
         (f"{len(graph.opaque)} operators run whole on one processor", graph.opaque),
         ("tensors that are no inputs, parameters or buffers stay as they are now", importer.closed),
@@ -116,6 +125,7 @@ class _Import:
         name: Of the graph.
         fuse: See `from_torch`.
         closed: The constants that the module takes from elsewhere, as messages say it.
+        ready: What was exported for examples of some shapes, until it is asked for.
         modes: In which the module and those inside are imported, whatever became of them since the first time.
     """
 
@@ -123,26 +133,18 @@ class _Import:
     name: str
     fuse: bool
     closed: tuple[str, ...] = ()
+    ready: dict[Shapes, bytes] = field(default_factory=dict)
     modes: tuple[tuple[nn.Module, bool], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.modes = tuple((part, part.training) for part in self.request.module.modules())
 
-    def graph(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Graph, dict[str, Values]]:
-        """The graph for examples of some shapes, and the constants in it.
-
-        The examples are tensors of their own: one that was given twice would be one input, and a view of another's
-        storage would see what is written there.
-        """
-        examples = tuple(
-            value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True)
-        )
-        module, found = self.request.module, None
+    def graph(self, shapes: Shapes) -> tuple[Graph, dict[str, Values]]:
+        """The graph for examples of some shapes, and the constants in it."""
+        module = self.request.module
         with _ONE_AT_A_TIME, in_modes(self.modes), pause_gc():
-            if can_pass([*examples, *module.parameters(), *module.buffers(), *(v for _, v in attributes(module))]):
-                sent = made_in_passing(lambda: self._export(examples).to_bytes())
-                found = FoundGraph.of_bytes(sent) if sent else None
-            found = found or self._export(examples)
+            sent = self.ready.pop(shapes, b"") or next(iter(self._sent([shapes])), b"")
+            found = FoundGraph.of_bytes(sent) if sent else self._export(self._examples(shapes))
             # Here, too: while another rank's thread exports the module, its parameters are others.
             state = {**dict(module.named_parameters()), **dict(module.named_buffers(remove_duplicate=False))}
             held = {key: state[key].detach() for key in found.held}
@@ -154,6 +156,28 @@ class _Import:
         graph.imports(module)
         self._check_inputs(graph)
         return graph, found.constants
+
+    def foresee(self, several: Sequence[Shapes]) -> None:
+        """Export the module for examples of several shapes in one process, which loads what it needs for that once."""
+        with _ONE_AT_A_TIME, in_modes(self.modes), pause_gc():
+            self.ready.update(zip(several, self._sent(several), strict=False))
+
+    def _examples(self, shapes: Shapes) -> tuple[Values, ...]:
+        """Examples of some shapes.
+
+        They are tensors of their own: one that was given twice would be one input, and a view of another's storage
+        would see what is written there.
+        """
+        return tuple(value.new_empty(shape) for value, shape in zip(self.request.tensors.values(), shapes, strict=True))
+
+    def _sent(self, several: Sequence[Shapes]) -> list[bytes]:
+        """What a process that passes exports, for examples of several shapes; nothing where there is none."""
+        module, made = self.request.module, [self._examples(shapes) for shapes in several]
+        examples = [value for each in made for value in each]
+        if not can_pass([*examples, *module.parameters(), *module.buffers(), *(v for _, v in attributes(module))]):
+            return []
+        sent = made_in_passing(lambda: cast("bytes", msgpack.packb([self._export(each).to_bytes() for each in made])))
+        return cast("list[bytes]", msgpack.unpackb(sent)) if sent else []
 
     def _export(self, examples: tuple[Values, ...]) -> FoundGraph:
         step = Step(self.request)

@@ -42,6 +42,7 @@ class Recount:
         graph: For the batch that it was imported with.
         constants: In that graph.
         again: Imports the module for another batch.
+        foresee: Is told for which several it will be imported.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class Recount:
         graph: Graph,
         constants: Mapping[str, torch.Tensor],
         again: Callable[[int], tuple[Graph, Mapping[str, torch.Tensor]]],
+        foresee: Callable[[Sequence[int]], None],
     ) -> None:
         self._nodes = graph.nodes
         self._batch, self._name = graph.batch, graph.name
         self._constants = constants
-        self._again = again
+        self._again, self._foresee = again, foresee
         self._known = {graph.batch: [node.operator for node in graph.nodes]}
 
     def __call__(self, samples: int) -> Sequence[AbstractOperator]:
@@ -66,6 +68,21 @@ class Recount:
         if samples not in self._known:
             self._known[samples] = self._import_again(samples) if samples > 1 else self._of_one()
         return self._known[samples]
+
+    def foresee(self, counts: Sequence[int]) -> None:
+        """Have the module imported together for what will be asked for.
+
+        Args:
+            counts: Numbers of samples.
+        """
+        wanted = {*counts} - {1} | ({*self._for_one} if 1 in counts else set())
+        if len(new := sorted(wanted - self._known.keys())) > 1:
+            self._foresee(new)
+
+    @property
+    def _for_one(self) -> tuple[int, int, int]:
+        """The numbers of samples from which those of one follow."""
+        return 2, 3, max(4, self._batch)
 
     def _import_again(self, samples: int) -> list[AbstractOperator]:
         """The operators of an import; refuse one with other nodes, rules or constants."""
@@ -86,7 +103,7 @@ class Recount:
 
     def _of_one(self) -> list[AbstractOperator]:
         """The operators for one sample, from those for two, three and more."""
-        known = [self(samples) for samples in (2, 3, max(4, self._batch))]
+        known = [self(samples) for samples in self._for_one]
         return [self._one(node, *operators) for node, *operators in zip(self._nodes, *known, strict=True)]
 
     def _one(self, node: Node, *operators: AbstractOperator) -> AbstractOperator:

@@ -133,7 +133,9 @@ class Pareto(AbstractStrategy[ParetoState]):
             if "stages" not in state.problem.space:
                 return _begun(state)
             search = StageSearch(state.problem, state.again, EPSILON, available_cores())
-            return _begun(replace(state, stages=search, left=arrangements(state.problem)))
+            graph, wanted = state.problem.graph, arrangements(state.problem)
+            graph.foresee_batches([-(-graph.batch // one.micro_batches) for one in wanted])
+            return _begun(replace(state, stages=search, left=wanted))
         if state.left and state.stages is not None:
             arrangement, *left = state.left
             known = columns_of(state.points)
