@@ -5,7 +5,9 @@
     python benchmarks/frontier_truth.py --print --time     also times their steps: on an otherwise idle machine
     python benchmarks/frontier_truth.py --ends --time      the leanest point, the knee and the fastest, of each model's
                                                            frontier with recomputation: an idle machine
-    python benchmarks/frontier_truth.py --ends --time --costs measured      the same by times that were measured
+    python benchmarks/frontier_truth.py --ends --time --costs measured --machine here.toml
+                                                           the same by times that were measured: of tasks, and of copies
+                                                           as `maniple calibrate -o here.toml` found them
 
 Of each model five plans for two ranks of one processor: the frontier's, then those of named strategies, then random
 ones, each once. Predicted is `peak_memory_bytes`, as a frontier's points have it: the runtime's own plan of the
@@ -125,8 +127,8 @@ def side(name: str, plan: mp.Plan | None, target: Path) -> None:
         target.write_text(json.dumps([taken, most, statistics.median(seconds)]))
 
 
-def measure(name: str, machine: mp.Machine, *, ends: bool, costs: str) -> list[Measured]:
-    """Measure the plans of a model."""
+def measure(name: str, machine: mp.Machine, given: str | None, *, ends: bool, costs: str) -> list[Measured]:
+    """Measure the plans of a model, on a machine that was found or is given by a file."""
     graph = graph_of(case_of(name), small=False)
     rows = []
     for strategy, plan in ends_of(graph, machine, costs) if ends else plans_of(graph, machine):
@@ -137,6 +139,7 @@ def measure(name: str, machine: mp.Machine, *, ends: bool, costs: str) -> list[M
             plan.save(file)
             own = [__file__, "--side", str(file), "--target", str(target), "--print", name]
             launch = [sys.executable, "-m", "maniple.cli", "run", "--ranks-per-node", "2", "--cores", "1"]
+            launch += [] if given is None else ["--machine", given]
             subprocess.run([*launch, *own], check=True, stdout=subprocess.DEVNULL)
             taken, most, measured_s = json.loads(target.read_text())
         # A frontier says of its points what they take by the costs that it was searched by.
@@ -190,11 +193,13 @@ def summary(rows: list[Measured], *, timed: bool) -> str:
 @click.option("--time", "timed", is_flag=True, help="also time steps; the machine must be idle")
 @click.option("--ends", is_flag=True, help="three points of each frontier; prints, and leaves the page as it is")
 @click.option("--costs", default="analytic", help="by what the frontiers of --ends are searched")
+@click.option("--machine", "given", help="the machine, as `maniple calibrate` found it; else one that nobody measured")
 @click.option("--side", "plan_file", hidden=True, help="be one rank, under the plan of this file")
 @click.option("--target", hidden=True, help="where that tells what it found")
 def main(
     names: tuple[str, ...],
     costs: str,
+    given: str | None,
     plan_file: str | None,
     target: str | None,
     *,
@@ -206,8 +211,8 @@ def main(
     if plan_file is not None and target is not None:
         side(names[0], mp.Plan.load(plan_file), Path(target))
         return
-    machine = run_on_worlds(local_worlds(2), host_machine)[0]
-    rows = [row for name in names or INPUTS for row in measure(name, machine, ends=ends, costs=costs)]
+    machine = run_on_worlds(local_worlds(2), host_machine)[0] if given is None else mp.Machine.load(given)
+    rows = [row for name in names or INPUTS for row in measure(name, machine, given, ends=ends, costs=costs)]
     table = "\n".join([head(timed=timed), *(line(row, timed=timed) for row in rows), "", summary(rows, timed=timed)])
     print(table)
     if not alone and not ends and not names:
