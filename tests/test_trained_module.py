@@ -153,6 +153,20 @@ def test_afterwards_torch_trains_it_and_so_does_another_trainer() -> None:
         assert trainer.step(x, y) == pytest.approx(loss.item(), rel=1e-12)
 
 
+def test_what_the_program_moves_meanwhile_gets_its_values_at_the_end() -> None:
+    """`module.to` gives parameters other memory; no step shows in that, and the end does."""
+    module = net()
+    graph = graph_of(module)
+    with mp.Trainer(graph, plan_of(graph, "data_parallel", 1), optimizer=OPTIMIZER, in_place=True) as trainer:
+        module.float()
+        assert module.hidden.weight.dtype == torch.float32
+        for batch in batches():
+            trainer.step(*batch)
+        trained = trainer.parameters()
+    for name, value in module.named_parameters():
+        assert torch.equal(value.detach(), trained[name].float()), name
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_it_goes_on_under_another_plan(ranks: int) -> None:
     def program(world: World) -> None:

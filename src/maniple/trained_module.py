@@ -47,7 +47,8 @@ class TrainedModule:
 
     def __init__(self, graph: Graph, module: torch.nn.Module) -> None:
         self._graph, self._module = graph, module
-        self._homes: set[str] = set()
+        self._homes: dict[str, int] = {}
+        """By tensor, where its home lies, of those that are their homes."""
 
     @classmethod
     def of(cls, graph: Graph, *, in_place: bool, alone: bool) -> Self | None:
@@ -104,17 +105,20 @@ class TrainedModule:
             if own is not None and home is not None and in_host_memory(own):
                 own.data = home
                 self._graph.load_state_dict({tensor.name: home}, strict=False)
-                self._homes.add(tensor.name)
+                self._homes[tensor.name] = home.data_ptr()
 
     def give(self, world: World, find: Callable[[], Mapping[str, torch.Tensor]]) -> None:
         """Give each tensor that is not its home what was trained; all ranks do, for each other's sake.
+
+        Nor is one its home any more that the program has moved since, as `module.to` does.
 
         Args:
             world: the ranks.
             find: finds all values, by name, whole, with all ranks.
         """
         names = [tensor.name for tensor in self._graph.lasting]
-        lacking = {n: own for n, own in _tensors(self._module).items() if n in names and n not in self._homes}
+        owned = {name: own for name, own in _tensors(self._module).items() if name in names}
+        lacking = {name: own for name, own in owned.items() if own.data_ptr() != self._homes.get(name)}
         if world.size == 1 and not lacking:
             return
         values = find()
