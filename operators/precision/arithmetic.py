@@ -4,8 +4,8 @@ arithmetic   given to the inner operator's kernels             which
 singles      float32 copies of halves; what is written is      all on CPUs, whose kernels of halves are slow; on
              rounded as it is copied out                        devices what follows is not of
 halves       halves, of gradients that arrive too; it writes   products, which tensor cores add up in float32
-             halves, and gradients in float32                   (of an LSTM the products alone: gates and cells
-                                                                are float32)
+             halves, and gradients in float32                   (of recurrent layers the products alone: gates and
+                                                                cells are float32)
 promoted     everything as it comes                            one call of torch's of which that is so: it computes
                                                                in float32, and rounds what it writes
 """
@@ -62,8 +62,8 @@ def arithmetic_of(mixed: MixedPrecision, tensors: Iterable[Tensor | None]) -> Ar
 
 
 def multiplies_halves(operator: AbstractOperator) -> bool:
-    """Whether a recurrent operator has kernels whose products read halves: an LSTM that does not project."""
-    return getattr(operator, "mode", "") == "lstm" and not getattr(operator, "proj_size", 0)
+    """Whether a recurrent operator has kernels whose products read halves: layers that do not project."""
+    return not getattr(operator, "proj_size", 0)
 
 
 def is_tape(mixed: MixedPrecision) -> bool:

@@ -97,6 +97,19 @@ class Layers(nn.Module):
         return F.cross_entropy(self.head(found[:, 1]) + cell[3][:, :3], y)
 
 
+class Resets(nn.Module):
+    """The same of GRUs, of which the first layer's state comes of a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin, self.head = nn.Linear(5, 6), nn.Linear(12, 3)
+        self.gru = nn.GRU(5, 6, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found, last = self.gru(x, torch.stack([self.begin(x[:, step]) for step in (0, 1, 2, 0)]))
+        return F.cross_entropy(self.head(found[:, 1]) + last[3][:, :3], y)
+
+
 def batch_of(kind: type[nn.Module]) -> tuple[torch.Tensor, ...]:
     if kind is Decoder:
         return torch.randint(11, (4, 5)), torch.randint(11, (4, 5))
@@ -132,7 +145,7 @@ def step_of(
             RankRuntime.of(world).close()
 
 
-@pytest.mark.parametrize("kind", [Decoder, Pictures, Mixer, Sequence, Layers])
+@pytest.mark.parametrize("kind", [Decoder, Pictures, Mixer, Sequence, Layers, Resets])
 @pytest.mark.parametrize("precision", UNITS)
 def test_a_step_is_as_near_to_float64_as_its_roundings_allow(kind: type[nn.Module], precision: str) -> None:
     """On devices and on a CPU: the loss, and its gradients along random directions of the parameters."""

@@ -82,8 +82,9 @@ def of_gates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
             yield f"{f} lstm of {halves}", gates.lstm_kernel(halves), (*(part,) * 4, half)
             given = (*(parts,) * 3, rows, rows, half, rows, sums, *steps)
             yield f"{f} lstm's gradients of {halves}", gates.lstm_gradients_kernel(halves, halves), given
-        yield f"{f} gru", gates._gru, (part,) * 3
-        yield f"{f} gru's gradients", gates._gru_gradients, (*(parts,) * 2, rows, rows, part, rows, parts, *steps)
+            yield f"{f} gru of {halves}", gates.gru_kernel(halves), (part, half, half)
+            given = (parts, sums, rows, rows, half, rows, sums, *steps)
+            yield f"{f} gru's gradients of {halves}", gates.gru_gradients_kernel(halves, halves), given
 
 
 def of_updates() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:

@@ -414,7 +414,10 @@ def steps_by(gates: Gates, dtype: str) -> list[torch.Tensor]:
 
 
 def halves_by(gates: Gates, halves: torch.dtype, slope: torch.dtype) -> list[torch.Tensor]:
-    """What two steps of an LSTM write whose hidden states and gradients of sums are halves; all else is float32."""
+    """What two steps of an LSTM and of a GRU write whose hidden states and gradients of sums are halves.
+
+    All else is float32.
+    """
     rows, width = 3, THREADS // 2 + 1
 
     def part(*shape: int, seed: int) -> torch.Tensor:
@@ -430,7 +433,13 @@ def halves_by(gates: Gates, halves: torch.dtype, slope: torch.dtype) -> list[tor
     back = gates.lstm_back(*known, start, carried, found)
     for at, earlier in ((1, 0), (0, None)):
         back(at, earlier, part(rows, width, seed=10), part(rows, width, seed=11).to(slope))
-    return [entered, cell, squashed, hidden, carried, found]
+    summed, behind, rest = part(rows, 4 * width, seed=12), torch.empty_like(hidden), torch.zeros_like(old)
+    gates.gru(summed, hidden, behind)()
+    other = torch.full_like(found, 7.0)
+    back = gates.gru_back(known[0], known[1].to(halves), start, rest, other)
+    for at, earlier in ((1, 0), (0, None)):
+        back(at, earlier, part(rows, width, seed=13), part(rows, width, seed=14).to(slope))
+    return [entered, cell, squashed, hidden, carried, found, summed, behind, rest, other]
 
 
 @pytest.mark.parametrize("slope", [torch.float32, torch.bfloat16], ids=str)

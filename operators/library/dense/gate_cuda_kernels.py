@@ -1,8 +1,8 @@
 """Gates of recurrent layers on CUDA: a thread for each element of a state, one launch for what a step computes.
 
 The arithmetic and what is kept are those of ``gate_kernels``. Backward's kernels are given whole sequences and the
-number of a step, so that a step costs the host no view. What a product reads of an LSTM may be halves: its hidden
-states, and the gradients of the sums that enter its gates.
+number of a step, so that a step costs the host no view. What a product reads may be halves: hidden states, and the
+gradients of the sums that enter the gates.
 """
 
 from __future__ import annotations
@@ -47,17 +47,27 @@ def lstm_kernel(hidden_dtype: torch.dtype) -> Any:
     return cuda.jit(lstm)
 
 
-@cuda.jit
-def _gru(gates: Any, old: Any, hidden: Any) -> None:
-    rows, width = old.shape
-    one = gates.dtype.type(1)
-    for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
-        row, column = n // width, n % width
-        reset = one / (one + exp(-gates[row, width + column]))
-        kept = one / (one + exp(-gates[row, 2 * width + column]))
-        value = tanh(gates[row, column] + reset * gates[row, 3 * width + column])
-        gates[row, column], gates[row, width + column], gates[row, 2 * width + column] = value, reset, kept
-        hidden[row, column] = value + kept * (old[row, column] - value)
+@lru_cache(maxsize=8)
+def gru_kernel(hidden_dtype: torch.dtype) -> Any:
+    """The kernel of a step of a GRU.
+
+    Args:
+        hidden_dtype: of its hidden states, the one before among them.
+    """
+    load, store = FORMS[hidden_dtype].load, FORMS[hidden_dtype].store
+
+    def gru(gates: Any, old: Any, hidden: Any) -> None:
+        rows, width = old.shape
+        one = gates.dtype.type(1)
+        for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+            row, column = n // width, n % width
+            reset = one / (one + exp(-gates[row, width + column]))
+            kept = one / (one + exp(-gates[row, 2 * width + column]))
+            value = tanh(gates[row, column] + reset * gates[row, 3 * width + column])
+            gates[row, column], gates[row, width + column], gates[row, 2 * width + column] = value, reset, kept
+            hidden[row, column] = store(value + kept * (load(old[row, column]) - value))
+
+    return cuda.jit(gru)
 
 
 @lru_cache(maxsize=16)
@@ -103,36 +113,47 @@ def lstm_gradients_kernel(found_dtype: torch.dtype, more_dtype: torch.dtype) -> 
     return cuda.jit(lstm_gradients)
 
 
-@cuda.jit
-def _gru_gradients(
-    gates: Any,
-    out: Any,
-    start: Any,
-    hidden: Any,
-    more: Any,
-    carried: Any,
-    found: Any,
-    at: int,
-    before: int,
-    adds: bool,  # noqa: FBT001
-) -> None:
-    """Of step ``at``, as ``lstm_gradients_kernel`` has it."""
-    rows, width = start.shape
-    one = start.dtype.type(1)
-    for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
-        row, column = n // width, n % width
-        value, reset = gates[at, row, column], gates[at, row, width + column]
-        kept, given = gates[at, row, 2 * width + column], gates[at, row, 3 * width + column]
-        old = start[row, column] if before < 0 else out[before, row, column]
-        top = hidden[row, column]
-        if adds:
-            top += more[row, column]
-        inner = top * (one - kept) * (one - value * value)
-        found[at, row, column] = inner
-        found[at, row, width + column] = inner * given * reset * (one - reset)
-        found[at, row, 2 * width + column] = top * (old - value) * kept * (one - kept)
-        found[at, row, 3 * width + column] = inner * reset
-        carried[row, column] = top * kept
+@lru_cache(maxsize=16)
+def gru_gradients_kernel(found_dtype: torch.dtype, more_dtype: torch.dtype) -> Any:
+    """The kernel of a step backward of a GRU, as ``lstm_gradients_kernel`` has it of an LSTM.
+
+    Args:
+        found_dtype: of the gradients of the sums, and of the hidden states.
+        more_dtype: of ``more``.
+    """
+    form, more_of = FORMS[found_dtype], FORMS[more_dtype].load
+    load, store = form.load, form.store
+
+    def gru_gradients(
+        gates: Any,
+        out: Any,
+        start: Any,
+        hidden: Any,
+        more: Any,
+        carried: Any,
+        found: Any,
+        at: int,
+        before: int,
+        adds: bool,  # noqa: FBT001
+    ) -> None:
+        rows, width = start.shape
+        one = start.dtype.type(1)
+        for n in range(cuda.grid(1), rows * width, cuda.gridsize(1)):
+            row, column = n // width, n % width
+            value, reset = gates[at, row, column], gates[at, row, width + column]
+            kept, given = gates[at, row, 2 * width + column], gates[at, row, 3 * width + column]
+            old = start[row, column] if before < 0 else load(out[before, row, column])
+            top = hidden[row, column]
+            if adds:
+                top += more_of(more[row, column])
+            inner = top * (one - kept) * (one - value * value)
+            found[at, row, column] = store(inner)
+            found[at, row, width + column] = store(inner * given * reset * (one - reset))
+            found[at, row, 2 * width + column] = store(top * (old - value) * kept * (one - kept))
+            found[at, row, 3 * width + column] = store(inner * reset)
+            carried[row, column] = top * kept
+
+    return cuda.jit(gru_gradients)
 
 
 def _step(kernel: Callable[[torch.dtype], Any]) -> Callable[..., Callable[[], None]]:
@@ -150,7 +171,7 @@ def _lstm_back(gates: Tensor, cells: Tensor, squashed: Tensor, start: Tensor, ce
 
 
 def _gru_back(gates: Tensor, out: Tensor, start: Tensor, before: Tensor, found: Tensor) -> Back:
-    return _back(lambda *_: _gru_gradients, (gates, out, start), (before, found))
+    return _back(gru_gradients_kernel, (gates, out, start), (before, found))
 
 
 def _back(
@@ -173,4 +194,4 @@ def _compiles_when_launched(mode: str, like: Tensor) -> None:
     """Nothing to do beforehand."""
 
 
-GATES = Gates(_step(lstm_kernel), _step(lambda _: _gru), _lstm_back, _gru_back, _compiles_when_launched)
+GATES = Gates(_step(lstm_kernel), _step(gru_kernel), _lstm_back, _gru_back, _compiles_when_launched)

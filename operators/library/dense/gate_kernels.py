@@ -58,18 +58,21 @@ def gru_gates(gates: Tensor, old: Tensor, hidden: Tensor) -> Callable[[], None]:
 
     Args:
         gates: (b, 4 h): the sums that enter the gates; their values come there.
-        old: (b, h): the hidden state before.
-        hidden: (b, h): the hidden state.
+        old: (b, h): the hidden state before; halves, or as the rest.
+        hidden: (b, h): the hidden state; of the same dtype.
     """
     width = old.shape[1]
     values, both, given = gates[:, :width], gates[:, width : 3 * width], gates[:, 3 * width :]
     reset, kept = gates[:, width : 2 * width], gates[:, 2 * width : 3 * width]
-    lerp = torch.lerp
+    lerp, narrow = torch.lerp, hidden.dtype != gates.dtype
 
     def run() -> None:
         both.sigmoid_()
         values.addcmul_(reset, given).tanh_()
-        lerp(values, old, kept, out=hidden)
+        if narrow:
+            hidden.copy_(lerp(values, old.to(values.dtype), kept))
+        else:
+            lerp(values, old, kept, out=hidden)
 
     return run
 
@@ -158,19 +161,23 @@ def _gru_back(gates: Tensor, out: Tensor, start: Tensor, kept: Tensor, found: Te
 
     Args:
         gates: (s, b, 4 h): the gates' values.
-        out: (s, b, h): the hidden states.
+        out: (s, b, h): the hidden states; halves, or as the rest.
         start: (b, h): the one before the first step.
         kept: (b, h): comes to be the part of the earlier state's gradient that no gate lies before; it may be where the
             hidden state's gradient is.
-        found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates.
+        found: (s, b, 4 h): comes to be the gradients of the sums that enter the gates; of the hidden states' dtype.
     """
-    known, first = [as_array(each) for each in (gates, out, kept, found)], as_array(start)
+    known, first = [as_array(each) for each in (gates, kept)], as_array(start)
+    wide = None if found.dtype == gates.dtype else torch.empty_like(gates[0])  # of halves, which numba does not know
 
     def run(at: int, before: int | None, hidden: Tensor, more: Tensor | None) -> None:
-        old = first if before is None else known[1][before]
+        old = first if before is None else as_array(out[before].to(gates.dtype))
         if more is not None:
             hidden += more
-        gru_gradients(known[0][at], old, as_array(hidden), known[3][at], known[2])
+        written = found[at] if wide is None else wide
+        gru_gradients(known[0][at], old, as_array(hidden), as_array(written), known[1])
+        if wide is not None:
+            found[at].copy_(wide)
 
     return run
 

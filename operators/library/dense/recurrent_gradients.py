@@ -147,12 +147,13 @@ def _lstm_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None])
 def _gru_steps(one: _Pass, slope: Tensor | None, last: Sequence[Tensor | None]) -> tuple[Tensor, tuple[Tensor, ...]]:
     width, matrix = one.operator.hidden_size, there(one.weights.hh)
     gates, out = one.kept("gates"), one.out.contiguous()
-    hidden, start = _begin(one, width, last[0]), _begin(one, width, one.first[0])
-    sums, order = torch.empty_like(gates), one.order
+    first = None if one.first[0] is None else one.first[0].to(matrix.dtype)  # as forward went on from it
+    hidden, start = _begin(one, width, last[0]), _begin(one, width, first)
+    sums, order = torch.empty_like(gates, dtype=matrix.dtype), one.order
     back = gates_of(sums).gru_back(gates, out, start, hidden, sums)
     for at in reversed(order):
         back(at, None if at == order[0] else at - order.step, hidden, None if slope is None else slope[at])
-        hidden.addmm_(sums[at][:, width:], matrix)
+        bind_product(sums[at][:, width:], matrix, hidden, adds=True)()
     return sums, (hidden,)
 
 

@@ -9,9 +9,9 @@ One layer of an LSTM in one direction, of samples b, steps s, features i and hid
 
 Forward keeps gates, cell states and their tangents, the results of inner layers, and what is dropped of them.
 
-The layers of an LSTM may be given halves: sequence, weights and results. Then every product reads halves and is added
-up in float32, as are the gates' sums; gates and cells are float32, and a hidden state is a half, as the next product
-reads it and as it leaves.
+Layers may be given halves: sequence, weights and results. Then every product reads halves and is added up in float32,
+as are the gates' sums; gates and cells are float32, and a hidden state is a half, as the next product reads it and as
+it leaves.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _bias(operator: Recurrent | RecurrentCell, biases: tuple[Tensor | None, ...]
         torch.add(inputs.to(target.dtype), states, out=target)
         return
     target[:width].copy_(inputs[2 * width :])
-    torch.add(inputs[: 2 * width], states[: 2 * width], out=target[width : 3 * width])
+    torch.add(inputs[: 2 * width].to(target.dtype), states[: 2 * width], out=target[width : 3 * width])
     target[3 * width :].copy_(states[2 * width :])
 
 

@@ -158,10 +158,10 @@ def test_what_computes_on_halves_and_what_does_not(graph: mp.Graph) -> None:
     [
         (torch.nn.LSTM(4, 6, num_layers=2), "halves"),
         (torch.nn.LSTM(4, 6, proj_size=3), "singles"),
-        (torch.nn.GRU(4, 6), "singles"),
+        (torch.nn.GRU(4, 6, bidirectional=True), "halves"),
     ],
 )
-def test_an_lstm_multiplies_halves(module: torch.nn.Module, wanted: str) -> None:
+def test_recurrent_layers_multiply_halves(module: torch.nn.Module, wanted: str) -> None:
     class Last(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
