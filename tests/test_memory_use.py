@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import maniple as mp
-from maniple import memory_use, trainer
+from maniple import memory_use, trained_module
 from maniple.memory_use import MemoryUse
 from maniple.runtime.control.world import World
 from maniple.runtime.devices.host_device import HostDevice
@@ -63,7 +63,7 @@ def test_what_was_predicted_is_measured() -> None:
 def test_what_initial_values_leave_free_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value is made from what is freed again on the heap, below something small that stays."""
     used(World.solo(cores=1), 64)
-    made = trainer.initial_values
+    made = trained_module.initial_values
     more, stays = 48 << 20, list[bytes]()
 
     def below(*args: object) -> torch.Tensor:
@@ -72,7 +72,7 @@ def test_what_initial_values_leave_free_is_no_part_of_a_step(monkeypatch: pytest
         del freed
         return made(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trainer, "initial_values", below)
+    monkeypatch.setattr(trained_module, "initial_values", below)
     _, after = used(World.solo(cores=1))
     assert stays
     assert after["measured"] == pytest.approx(after["predicted"], rel=0.15)
@@ -83,9 +83,9 @@ def test_what_the_runtime_does_not_know_of_is_measured(monkeypatch: pytest.Monke
     allocate = Memory._bytes
     more: list[torch.Tensor] = []
 
-    def wasteful(self: Memory, name: str, size: int, *given: object) -> torch.Tensor:
+    def wasteful(self: Memory, name: str, size: int, *given: object, **named: object) -> torch.Tensor:
         more.append(torch.ones(size, dtype=torch.int8))
-        return allocate(self, name, size, *given)  # type: ignore[arg-type]
+        return allocate(self, name, size, *given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Memory, "_bytes", wasteful)
     world = World.solo(cores=1)

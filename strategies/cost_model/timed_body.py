@@ -127,11 +127,13 @@ def draw(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
     """
     import torch
 
+    from maniple.runtime.storage.host_bytes import in_host_memory  # which needs torch
+
     kind, size = torch_dtype(dtype), prod(shape)
     if kind.is_floating_point:
-        numbers = _scattered(kind, torch.get_default_device())
+        numbers = _scattered_here(kind) if in_host_memory(torch.empty(0)) else _scattered(kind)
     else:
-        numbers = (torch.arange(min(size, rows)) * STRIDE % rows).to(kind)
+        numbers = (torch.arange(max(1, min(size, rows))) * STRIDE % rows).to(kind)
     found = numbers.new_empty(size)
     whole = size - size % len(numbers)
     found[:whole].view(-1, len(numbers)).copy_(numbers)
@@ -140,17 +142,15 @@ def draw(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
 
 
 @cache
-def _scattered(kind: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Numbers from 0 to 1 without order, on whatever device this thread makes tensors: a hash of 0, 1, ...
+def _scattered_here(kind: torch.dtype) -> torch.Tensor:
+    """The same in the host's memory, made once: a search makes some fifty thousand tensors of them, and writes to none."""
+    return _scattered(kind)
 
-    They are made once, for a search makes some fifty thousand tensors of them, and nobody writes to them.
 
-    Args:
-        kind: their type.
-        device: where this thread makes tensors.
-    """
+def _scattered(kind: torch.dtype) -> torch.Tensor:
+    """Numbers from 0 to 1 without order, on whatever device this thread makes tensors: a hash of 0, 1, ..."""
     import torch
 
-    found = torch.arange(DRAWN, device=device) * MULTIPLIER & MASK
+    found = torch.arange(DRAWN) * MULTIPLIER & MASK
     found = (found ^ found >> 15) * MULTIPLIER & MASK
     return ((found ^ found >> 13) / (MASK + 1)).to(kind)
