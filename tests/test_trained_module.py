@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,94 @@ def test_while_it_is_trained_in_place_no_other_trainer_begins_with_it(*, in_plac
                 mp.Trainer(each, plan, optimizer=OPTIMIZER, in_place=in_place)
     with mp.Trainer(other, plan, optimizer=OPTIMIZER, in_place=in_place) as trainer:
         trainer.step(*batches()[0])
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_no_tensor_is_trained_in_place_by_two_trainers(*, in_place: bool, tied: bool) -> None:
+    """Neither of a module within the module, nor of one that has a weight in common with it."""
+    whole, other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(4, 4)
+    if tied:
+        other.weight = whole.get_parameter("0.weight")
+    else:
+        other = whole[0]
+    graphs = [mp.from_torch(each, (torch.ones(2, 4),), loss=lambda found: found.square().mean())
+              for each in (whole, other)]  # fmt: skip
+    plans = [plan_of(graph, "data_parallel", 1) for graph in graphs]
+    with mp.Trainer(graphs[0], plans[0], optimizer=OPTIMIZER, in_place=True) as trainer:
+        with pytest.raises(RequestError, match="'weight' is trained in place by another trainer"):
+            mp.Trainer(graphs[1], plans[1], optimizer=OPTIMIZER, in_place=in_place)
+        trainer.adopt(plans[0])
+        with pytest.raises(RequestError, match="'weight' is trained in place by another trainer"):
+            mp.Trainer(graphs[1], plans[1], optimizer=OPTIMIZER, in_place=in_place)
+    with mp.Trainer(graphs[1], plans[1], optimizer=OPTIMIZER, in_place=in_place) as trainer:
+        assert torch.equal(trainer.parameters()["weight"], whole.get_parameter("0.weight"))
+
+
+def assigned(module: nn.Module) -> None:
+    module.load_state_dict({name: torch.ones_like(value) for name, value in module.state_dict().items()}, assign=True)
+
+
+def to_other_numbers(module: nn.Module) -> None:
+    module.half()
+
+
+@pytest.mark.parametrize("change", [assigned, to_other_numbers])
+def test_a_module_that_is_another_since_it_was_imported_is_refused_and_keeps_its_values(
+    change: Callable[[nn.Module], None],
+) -> None:
+    module = nn.Linear(4, 4)
+    graph = mp.from_torch(module, (torch.ones(2, 4),), loss=lambda found: found.square().mean())
+    plan = plan_of(graph, "data_parallel", 1)
+    with mp.Trainer(graph, plan, optimizer=OPTIMIZER):
+        pass  # reads the graph's values
+    change(module)
+    kept = values(module)
+    with pytest.raises(RequestError, match=r"'weight' of the module is not what graph .* begins with"):
+        mp.Trainer(graph, plan, optimizer=OPTIMIZER, in_place=True)
+    assert_values(values(module), kept)
+    module = nn.Linear(4, 4)
+    graph = mp.from_torch(module, (torch.ones(2, 4),), loss=lambda found: found.square().mean())
+    module.load_state_dict({name: torch.ones_like(value) for name, value in module.state_dict().items()})
+    with mp.Trainer(graph, plan, optimizer=OPTIMIZER, in_place=True):
+        assert (module.weight == 1).all()  # values that were written into it are what it has
+
+
+def test_a_program_that_breaks_off_finds_a_module_that_no_step_goes_on_to_write() -> None:
+    """A later step of `run` is under way as the first loss is given: the module is what that one leaves."""
+    module = nn.Linear(256, 256)
+    x = torch.ones(64, 256)
+    graph = mp.from_torch(module, (x,), loss=lambda found: found.square().mean())
+    plan = plan_of(graph, "data_parallel", 1)
+    whole = copy.deepcopy(module)
+    with suppress(KeyError), mp.Trainer(graph, plan, optimizer=OPTIMIZER, in_place=True) as trainer:
+        for _ in trainer.run([(x,)] * 3):
+            raise KeyError
+    found = values(module)
+    graph = mp.from_torch(whole, (x,), loss=lambda found: found.square().mean())
+    with mp.Trainer(graph, plan, optimizer=OPTIMIZER, in_place=True) as trainer:
+        for _ in range(2):
+            trainer.step(x)
+    assert_values(found, values(whole))
+
+
+def test_a_step_that_fails_as_a_program_breaks_off_is_told() -> None:
+    """The module is what that step left, so the program hears of it, beside the error that it broke off with."""
+    module = nn.Embedding(4, 4)
+    words = torch.zeros(2, dtype=torch.int64)
+    graph = mp.from_torch(module, (words,), loss=lambda found: found.square().mean())
+    plan = plan_of(graph, "data_parallel", 1)
+
+    def broken_off() -> None:
+        with mp.Trainer(graph, plan, optimizer=OPTIMIZER, in_place=True) as trainer:
+            next(trainer.run([(words,), (words + 9,), (words,)]))
+            raise KeyError
+
+    with pytest.raises(RunError, match="expected row numbers from 0 to 3, got 9") as found:
+        broken_off()
+    assert isinstance(found.value.__context__, KeyError)
+    with mp.Trainer(graph, plan, optimizer=OPTIMIZER, in_place=True) as trainer:
+        trainer.step(words)
 
 
 def test_a_plan_whose_weights_have_versions_is_refused() -> None:

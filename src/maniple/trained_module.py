@@ -6,6 +6,9 @@ of it, and the memory that it had goes. Any other keeps its memory, and is given
     the home of weight            its memory while the trainer lives    after `close`
     whole, this host's memory     the home's                            the same: nobody else has it any more
     cut among ranks, on a GPU     its own, with what it began with      its own, with what was trained
+
+Tensors are what is trained, so of two modules that have one in common, such as a model and its
+encoder, one is trained at a time.
 """
 
 from __future__ import annotations
@@ -28,11 +31,12 @@ if TYPE_CHECKING:
     from maniple.operators.graph.node import TensorInfo
     from maniple.operators.lowering.weight import Weight
     from maniple.runtime.control.world import World
+    from maniple.runtime.execution.rank import RankRuntime
     from maniple.runtime.storage.memory import Memory
 
 __all__: list[str] = []
 
-# By the ids of modules, what trains them: of another graph's trainer, too. One that is forgotten trains nothing.
+# By the ids of tensors, what trains them: of another graph's trainer, too. One that is forgotten trains nothing.
 _TRAINED: WeakValueDictionary[int, TrainedModule] = WeakValueDictionary()
 
 
@@ -49,25 +53,30 @@ class TrainedModule:
         self._graph, self._module = graph, module
         self._homes: dict[str, int] = {}
         """By tensor, where its home lies, of those that are their homes."""
+        self._held = list[torch.Tensor]()
+        """What is trained; while it is held, no other tensor has its id."""
 
     @classmethod
-    def of(cls, graph: Graph, *, in_place: bool, alone: bool) -> Self | None:
+    def of(cls, graph: Graph, *, in_place: bool, alone: bool, stored: bool) -> Self | None:
         """The module of a graph, to be trained in place; None where a trainer has values of its own.
 
         Args:
             graph: what is trained.
             in_place: whether the module is.
             alone: whether steps end before others begin, so that a value has one place.
+            stored: whether a checkpoint has the first values, and not the graph.
 
         Raises:
-            RequestError: another trainer trains the module; or this one cannot, as it is not there, has no values,
-                holds some twice, or steps overlap.
+            RequestError: another trainer trains some of the module; or this one cannot, as it is not there, has no
+                values or others than the graph, holds some twice, or steps overlap.
         """
         module = graph.module
-        if module is not None and id(module) in _TRAINED:
+        owned = {} if module is None else _tensors(module)
+        lasting = [tensor.name for tensor in graph.lasting if tensor.name in owned]
+        if taken := [name for name in lasting if id(owned[name]) in _TRAINED]:
             raise RequestError(
-                f"graph {graph.name!r}: its module is trained in place by another trainer, so its values are under "
-                "way; close that trainer first"
+                f"graph {graph.name!r}: its {taken[0]!r} is trained in place by another trainer, so its values are "
+                "under way; close that trainer first"
             )
         if not in_place:
             return None
@@ -75,11 +84,11 @@ class TrainedModule:
             raise RequestError(f"in_place: graph {graph.name!r} has no module; import one with mp.from_torch")
         if not alone:
             raise RequestError("in_place: expected a plan whose steps end with a flush; leave semantics.weights out")
-        owned = _tensors(module)
         empty = [tensor.name for tensor in graph.parameters if tensor.name not in owned or owned[tensor.name].is_meta]
         if empty:
             raise RequestError(f"in_place: parameter {empty[0]!r} has no values in the module; leave in_place out")
-        _check_apart({tensor.name: owned[tensor.name] for tensor in graph.lasting if tensor.name in owned})
+        _check_imported(graph, owned, stored=stored)
+        _check_apart({name: owned[name] for name in lasting})
         return cls(graph, module)
 
     def move_in(
@@ -96,9 +105,11 @@ class TrainedModule:
             write: writes a home, where it has no values yet: a tensor's own memory goes before the next home is
                 touched.
         """
-        _TRAINED[id(self._module)] = self
         self._homes.clear()
         owned = _tensors(self._module)
+        self._forget()
+        self._held.extend(owned[tensor.name] for tensor in self._graph.lasting if tensor.name in owned)
+        _TRAINED.update((id(own), self) for own in self._held)
         for tensor in self._graph.lasting:
             write(tensor)
             own, home = owned.get(tensor.name), _whole_home(weights[tensor.name], memories)
@@ -126,9 +137,29 @@ class TrainedModule:
             for name, own in lacking.items():
                 own.copy_(values[name])
 
-    def end(self) -> None:
-        """Leave the module to others, with the memory that it has."""
-        _TRAINED.pop(id(self._module), None)
+    def end(self, world: World, runtime: RankRuntime) -> None:
+        """Leave the module to others, with the memory that it has.
+
+        A lone rank waits for a step that is under way, which would go on to write into the module; of others it may
+        never end.
+
+        Args:
+            world: the ranks.
+            runtime: this rank's.
+
+        Raises:
+            RunError: that step failed, and has left the module as a failed step leaves it.
+        """
+        try:
+            if world.size == 1 and runtime.error is None:
+                runtime.drain()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        for own in self._held:
+            _TRAINED.pop(id(own), None)
+        self._held.clear()
 
 
 def begin_values(
@@ -172,6 +203,29 @@ def _whole_home(weight: Weight, memories: Mapping[int, Memory]) -> torch.Tensor 
         if sum(rect.volume for rect in rects) == whole.volume:
             return memory.view(weight.value, whole)
     return None
+
+
+def _check_imported(graph: Graph, owned: Mapping[str, torch.Tensor], *, stored: bool) -> None:
+    """Refuse a module that is not the one that was imported any more: what it has would be lost.
+
+    Args:
+        graph: its import, with the values that training begins with.
+        owned: what the module has, by name.
+        stored: whether a checkpoint has the first values; the module's have to fit in kind alone then.
+
+    Raises:
+        RequestError: names the first tensor that is another.
+    """
+    for tensor in graph.lasting:
+        own, given = owned.get(tensor.name), graph.state.get(tensor.name)
+        if own is None or given is None or own.data_ptr() == given.data_ptr():
+            continue
+        alike = own.shape == given.shape and own.dtype == given.dtype
+        if not alike or not (stored or torch.equal(own.to(given.device), given)):
+            raise RequestError(
+                f"in_place: {tensor.name!r} of the module is not what graph {graph.name!r} begins with; import the "
+                "module again, with the values that training is to begin with"
+            )
 
 
 def _check_apart(owned: Mapping[str, torch.Tensor]) -> None:

@@ -157,7 +157,8 @@ class Trainer(TrainerInterchange, AbstractHolder):
         made = graph, plan, self.machine, self._optimizer, self._weights, self._runtime
         self._load = ProgramLoader(*made, self._loaded, compiled=self._compiled)
         step = self._load("step", graph.batch)
-        self._module = TrainedModule.of(graph, in_place=self._in_place, alone=step.flow is None)
+        alone = step.flow is None
+        self._module = TrainedModule.of(graph, in_place=self._in_place, alone=alone, stored=stored is not None)
         step.replay.keep()
         held, memories = self._weights, self._runtime.memories
         if stored is not None:
@@ -384,11 +385,13 @@ class Trainer(TrainerInterchange, AbstractHolder):
 
     def _let_go(self) -> None:
         self._closed = True
-        if self._module is not None:
-            self._module.end()
-        self._memory.end()
-        self._telling.forget()
-        self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
-        self._loaded.clear()
-        self._last, self._homes = None, None
-        drop_weights(self._weights, self._runtime.memories)
+        try:
+            if self._module is not None:
+                self._module.end(self._world, self._runtime)
+        finally:
+            self._memory.end()
+            self._telling.forget()
+            self._runtime.retire([loaded.replay for loaded in self._loaded.values()])
+            self._loaded.clear()
+            self._last, self._homes = None, None
+            drop_weights(self._weights, self._runtime.memories)
