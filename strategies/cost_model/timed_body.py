@@ -143,7 +143,7 @@ def draw(shape: tuple[int, ...], dtype: str, rows: int) -> torch.Tensor:
 
 @cache
 def _scattered_here(kind: torch.dtype) -> torch.Tensor:
-    """The same in the host's memory, made once: a search makes some fifty thousand tensors of them."""
+    """Those of `_scattered` in the host's memory, made once: a search makes some fifty thousand tensors of them."""
     return _scattered(kind)
 
 
